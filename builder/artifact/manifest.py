@@ -1,0 +1,141 @@
+"""The manifest: what an artifact is, what it was made from, and what was realized in it.
+
+It is written last and read first: no engine library sees a byte before it has been checked.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from builder.artifact.config import KVGeometry, Limits, ModelConfig
+from builder.errors import ArtifactError
+
+SCHEMA = 1
+FILE_NAME = "artifact.json"
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """One file of the artifact or of its source."""
+
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the weights came from; paths are relative to the model."""
+
+    kind: str
+    """`hf`, `gguf` or `hub`."""
+    name: str
+    """Folder or file name, or `org/name`; never an absolute path."""
+    revision: str | None
+    """Commit of a hub model."""
+    files: dict[str, FileRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A named input or output of an engine."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+    """Fixed sizes as numbers, free ones as the letters of the step contract."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRecord:
+    """One compiled engine and the precision it really has."""
+
+    target: str
+    rank: int
+    path: str
+    weights: str | None
+    """File under `weights/` that the engine maps, or None when the engine embeds its weights."""
+    inputs: tuple[Binding, ...]
+    outputs: tuple[Binding, ...]
+    requested: str
+    """Precision asked for, such as `float32` or `int8`."""
+    realized: dict[str, str]
+    """Precision of each layer in the engine that was built, by weight name."""
+    compute: str
+    """One sentence on the arithmetic that the precision stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndToken:
+    """An end-of-sequence id and the files that name it."""
+
+    id: int
+    text: str
+    origins: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerRecord:
+    """What the serving side needs to know about the tokenizer beside its files."""
+
+    vocab_size: int
+    bos_token_id: int | None
+    prefix_ids: tuple[int, ...]
+    """Ids that a plain completion begins with; a chat template writes its own."""
+    suffix_ids: tuple[int, ...]
+    """Ids that a plain completion prompt ends with; empty for nearly all models."""
+    named_tokens: dict[str, str]
+    """Text of tokens that chat templates refer to by name, such as `bos_token`."""
+    end_tokens: tuple[EndToken, ...]
+    has_chat_template: bool
+
+    @property
+    def end_token_ids(self) -> tuple[int, ...]:
+        """Union of all end-of-sequence ids, ascending."""
+        return tuple(sorted(token.id for token in self.end_tokens))
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The whole of `artifact.json`."""
+
+    schema: int
+    version: str
+    """Forerun's version."""
+    source: Source
+    model: ModelConfig
+    limits: Limits
+    kv: KVGeometry
+    engines: tuple[EngineRecord, ...]
+    tokenizer: TokenizerRecord
+    tools: dict[str, str]
+    """Versions of the libraries that wrote the engines."""
+    files: dict[str, FileRecord]
+    """Every file of the artifact but this one, by path relative to its folder."""
+
+
+def encode(manifest: Manifest) -> bytes:
+    """Give the manifest as JSON; equal manifests give equal bytes."""
+    return (
+        msgspec.json.format(msgspec.json.encode(manifest, order="deterministic"), indent=2) + b"\n"
+    )
+
+
+def decode(data: bytes) -> Manifest:
+    """Read a manifest.
+
+    Raises:
+        ArtifactError: not JSON, of another schema, or with a wrong or missing field.
+    """
+    try:
+        schema = msgspec.json.decode(data, type=dict[str, msgspec.Raw]).get("schema")
+        if schema is None or bytes(schema) != str(SCHEMA).encode():
+            found = "none" if schema is None else bytes(schema)[:20].decode("utf-8", "replace")
+            raise ArtifactError(
+                f"{FILE_NAME} has schema {found}, this version of Forerun reads schema {SCHEMA}; "
+                "compile the model again with this version"
+            )
+        return msgspec.json.decode(data, type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ArtifactError(
+            f"{FILE_NAME} can't be read: {error}; compile the model again"
+        ) from error

@@ -1,0 +1,106 @@
+"""Weight files of artifacts: safetensors, written tensor by tensor and read by memory mapping.
+
+Layout (safetensors): a little-endian uint64 with the header's length, a JSON header of name to dtype, shape
+and byte range, then the numbers. The header is padded so that every tensor starts at a multiple of 64.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from builder.errors import ArtifactError
+
+ALIGNMENT = 64
+DTYPES: dict[str, Any] = {
+    "F32": np.float32,
+    "F16": np.float16,
+    "I8": np.int8,
+    "U8": np.uint8,
+    "I32": np.int32,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSpec:
+    """A tensor to be written: its description, and a function that reads it when its turn comes."""
+
+    name: str
+    dtype: str
+    """Safetensors name of the element type."""
+    shape: tuple[int, ...]
+    read: Callable[[], NDArray[np.generic]]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the numbers."""
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(DTYPES[self.dtype]).itemsize
+
+
+def write_weights(
+    path: Path, weights: Sequence[WeightSpec], advance: Callable[[int], None] = lambda _: None
+) -> dict[str, tuple[int, int]]:
+    """Write tensors one by one, so that only one is in memory, and give each one's (offset, length) in the file."""
+    header, ranges = _layout(weights)
+    with path.open("wb") as stream:
+        stream.write(header)
+        for weight in weights:
+            offset, length = ranges[weight.name]
+            stream.write(b"\0" * (offset - stream.tell()))
+            values = np.ascontiguousarray(weight.read(), DTYPES[weight.dtype])
+            assert values.shape == weight.shape, (
+                f"{weight.name}: {values.shape}, not {weight.shape}"
+            )
+            stream.write(values.data)
+            advance(length)
+    return ranges
+
+
+def map_weights(path: Path) -> dict[str, NDArray[np.generic]]:
+    """Map every tensor of a weight file, read-only; nothing is read until it is used.
+
+    Raises:
+        ArtifactError: the file is not one that `write_weights` wrote.
+    """
+    try:
+        mapped = np.memmap(path, np.uint8, mode="r")
+        length = int.from_bytes(bytes(mapped[:8]), "little")
+        header = json.loads(bytes(mapped[8 : 8 + length]))
+        base = 8 + length
+        return {
+            name: mapped[base + entry["data_offsets"][0] : base + entry["data_offsets"][1]]
+            .view(DTYPES[entry["dtype"]])
+            .reshape(entry["shape"])
+            for name, entry in header.items()
+            if not name.startswith("__")
+        }
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(
+            f"{path.name} is not a weight file of Forerun; compile the model again"
+        ) from error
+
+
+def _layout(weights: Iterable[WeightSpec]) -> tuple[bytes, dict[str, tuple[int, int]]]:
+    """Give the header's bytes, and the absolute (offset, length) of each tensor."""
+    entries: dict[str, dict[str, Any]] = {}
+    end = 0
+    for weight in weights:
+        start = -(-end // ALIGNMENT) * ALIGNMENT
+        end = start + weight.size_bytes
+        entries[weight.name] = {
+            "dtype": weight.dtype,
+            "shape": list(weight.shape),
+            "data_offsets": [start, end],
+        }
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    base = 8 + len(text)
+    ranges = {
+        name: (base + entry["data_offsets"][0], entry["data_offsets"][1] - entry["data_offsets"][0])
+        for name, entry in entries.items()
+    }
+    return len(text).to_bytes(8, "little") + text, ranges

@@ -1,0 +1,52 @@
+"""The compiling half of a target: a quantized graph in, an engine file out, without the target's hardware."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from builder.artifact.config import KVGeometry, ModelConfig
+from builder.artifact.manifest import EngineRecord
+from builder.graph.graph import LoweredGraph, QuantizedGraph
+
+
+@dataclass(frozen=True, slots=True)
+class TargetOptions:
+    """What a build asks of every target."""
+
+    dtype: str = "float32"
+    """Element type of float weights, activations and KV."""
+    quant: str = "none"
+    """Format of quantized weights, or `none`."""
+    tp: int = 1
+    """World size of tensor parallelism."""
+
+
+class Compiler(Protocol):
+    """What `compile.py` of a target offers, as module-level functions."""
+
+    def check(self, config: ModelConfig, options: TargetOptions) -> None:
+        """Refuse in the first second what the target can't build.
+
+        Raises:
+            UnsupportedError: names the option, and what the target supports.
+        """
+        ...
+
+    def kv_geometry(self, config: ModelConfig, block_size: int) -> KVGeometry:
+        """Say how the target cuts KV memory of this model."""
+        ...
+
+    def lower(self, graph: QuantizedGraph, kv: KVGeometry) -> LoweredGraph:
+        """Rewrite the graph to the target's own operations, in place."""
+        ...
+
+    def compile(
+        self, graph: LoweredGraph, folder: Path, advance: Callable[[int], None]
+    ) -> EngineRecord:
+        """Write the engine of rank 0 and its weights under an artifact folder; `advance` hears of bytes written."""
+        ...
+
+    def tools(self) -> dict[str, str]:
+        """Give the versions of the libraries that write the engine."""
+        ...

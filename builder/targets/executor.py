@@ -1,0 +1,139 @@
+"""The running half of a target: one call per engine step.
+
+An executor owns the KV pools and the loaded engine. It knows tokens, slots and blocks; it knows
+nothing of requests, text or scheduling. It is used by one thread.
+"""
+
+import os
+from typing import Protocol
+
+import numpy as np
+
+from builder.artifact.config import KVGeometry, Limits
+from builder.artifact.step import Float32, Int32, RowAsks, StepResult, StepTensors
+from builder.errors import EngineError, UserError
+
+
+class Executor(Protocol):
+    """Runs steps of one loaded engine."""
+
+    @property
+    def limits(self) -> Limits:
+        """What the engine was compiled for; `num_blocks` is the pool that was really allocated."""
+        ...
+
+    @property
+    def kv(self) -> KVGeometry:
+        """How its KV memory is cut."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """V."""
+        ...
+
+    def execute(self, step: StepTensors, asks: RowAsks) -> StepResult:
+        """Run one step: do the block copies, write KV, and give what is asked for each logit row.
+
+        Raises:
+            EngineError: the step is beyond `limits`, has an empty sequence, or the engine failed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the engine and its pools; further steps are errors. Closing twice is allowed."""
+        ...
+
+
+def result_from_rows(rows: Float32, asks: RowAsks) -> StepResult:
+    """Answer `asks` from full logit rows `[J, V]`, on the host.
+
+    The N largest are found through the maxima of fixed 64-wide chunks of a row: the N best chunks hold
+    them all, so one row of 49,152 costs two passes over memory instead of a partial sort.
+    """
+    count = min(asks.num_candidates, rows.shape[1])
+    ids = np.empty((len(rows), count), np.int32)
+    logits = np.empty((len(rows), count), np.float32)
+    sums = np.zeros(len(rows), np.float32)
+    for j, row in enumerate(rows):
+        if count:
+            ids[j] = _largest(row, count)
+            logits[j] = row[ids[j]]
+        if asks.temperatures[j] > 0:
+            sums[j] = _logsumexp(row, float(asks.temperatures[j]))
+    return StepResult(
+        argmax=rows.argmax(axis=1).astype(np.int32),
+        candidate_ids=ids,
+        candidate_logits=logits,
+        logsumexp=sums,
+        full_row=lambda j: rows[j],
+    )
+
+
+def _largest(row: Float32, count: int) -> Int32:
+    """Ids of the `count` largest entries of `row` `[V]`, largest first, ties by lower id."""
+    chunk = 64
+    whole = len(row) // chunk * chunk
+    among = np.arange(len(row))
+    if whole // chunk > 2 * count:
+        peaks = row[:whole].reshape(-1, chunk).max(axis=1)
+        bound = np.partition(peaks, -count)[-count]
+        chunks = np.flatnonzero(peaks >= bound)
+        among = np.concatenate(
+            [(chunks[:, None] * chunk + np.arange(chunk)).ravel(), np.arange(whole, len(row))]
+        )
+    values = row[among]
+    among = among[values >= np.partition(values, -count)[-count]]
+    order = np.lexsort((among, -row[among]))[:count]
+    best: Int32 = among[order].astype(np.int32)
+    return best
+
+
+def _logsumexp(row: Float32, temperature: float) -> float:
+    """Log-sum-exp of `row / temperature` over V, accumulated in float64."""
+    peak = float(row.max())
+    scaled = np.exp((row - np.float32(peak)) / np.float32(temperature))
+    return peak / temperature + float(np.log(scaled.sum(dtype=np.float64)))
+
+
+def usable_threads(threads: int | None) -> int:
+    """Give the threads to run with: as asked, or every core that this process may use.
+
+    Raises:
+        UserError: fewer than 1, or more than four per usable core.
+    """
+    cores = len(os.sched_getaffinity(0))
+    if threads is None:
+        return cores
+    if not 1 <= threads <= 4 * cores:
+        raise UserError(
+            f"{threads} threads were asked for; from 1 to {4 * cores} are supported here"
+        )
+    return threads
+
+
+def check_step(step: StepTensors, asks: RowAsks, *, limits: Limits, block_size: int) -> None:
+    """Refuse a step that breaks the contract or goes beyond the limits.
+
+    Raises:
+        EngineError: names what is wrong.
+    """
+    counts = np.diff(step.query_start)
+    sizes = {
+        "tokens": (step.num_tokens, limits.max_num_tokens),
+        "sequences": (step.num_seqs, limits.max_num_seqs),
+        "logit rows": (len(step.logit_rows), limits.max_logit_rows),
+        "tokens of the longest sequence": (int(step.seq_lens.max(initial=0)), limits.max_seq_len),
+    }
+    for name, (size, limit) in sizes.items():
+        if size > limit:
+            raise EngineError(f"a step has {size} {name}; the engine was compiled for {limit}")
+    if not len(counts) or counts.min() < 1 or step.query_start[-1] != step.num_tokens:
+        raise EngineError("a step has an empty sequence, or tokens that belong to none")
+    if len(asks.temperatures) != len(step.logit_rows):
+        raise EngineError("a step asks for other rows than it computes")
+    slots = step.slot_mapping
+    if slots.size and not (
+        block_size <= slots.min() and slots.max() < limits.num_blocks * block_size
+    ):
+        raise EngineError("a step writes to a slot outside the pool, or to the reserved block")
