@@ -1,0 +1,1 @@
+"""Graphs of models: standard ONNX operations and Forerun's own few, held as onnx-ir."""

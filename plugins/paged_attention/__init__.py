@@ -1,0 +1,1 @@
+"""Attention over a paged KV cache: append this step's keys and values, then attend."""

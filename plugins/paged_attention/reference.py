@@ -1,0 +1,46 @@
+"""PagedAttention in plain numpy, token by token: slow, obvious, and the judge of every kernel."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float = NDArray[np.floating[Any]]
+Int32 = NDArray[np.int32]
+
+
+def paged_attention(  # noqa: PLR0913 - the operation has eight operands
+    query: Float,
+    key: Float,
+    value: Float,
+    *,
+    cache: Float,
+    slot_mapping: Int32,
+    query_start: Int32,
+    seq_lens: Int32,
+    block_tables: Int32,
+    scale: float,
+) -> Float:
+    """Write keys and values into `cache` in place and give the attention `[T, H, D]` in float64.
+
+    Shapes are those of `spec.INPUTS`.
+    """
+    block_size = cache.shape[3]
+    for t, slot in enumerate(slot_mapping):
+        cache[slot // block_size, 0, :, slot % block_size] = key[t]
+        cache[slot // block_size, 1, :, slot % block_size] = value[t]
+    group = query.shape[1] // key.shape[1]
+    out = np.empty(query.shape, np.float64)
+    for s, length in enumerate(seq_lens):
+        position = np.arange(length)
+        blocks = cache[block_tables[s, position // block_size]]
+        entries = blocks[position, :, :, position % block_size].astype(np.float64)
+        keys, values = np.repeat(entries, group, axis=2).transpose(1, 2, 0, 3)
+        start, stop = query_start[s], query_start[s + 1]
+        for t in range(start, stop):
+            seen = length - (stop - t) + 1
+            scores = np.einsum("hd,hld->hl", query[t].astype(np.float64), keys[:, :seen]) * scale
+            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+            weights /= weights.sum(axis=1, keepdims=True)
+            out[t] = np.einsum("hl,hld->hd", weights, values[:, :seen])
+    return out

@@ -1,0 +1,47 @@
+"""The contract of PagedAttention, the same for every target.
+
+Letters: T tokens in a step, S sequences, B blocks per sequence, N blocks in the pool, H query heads,
+K kv heads, D head size, `block` tokens per block. A slot is `block_id * block + offset`.
+
+The operation first writes key and value of every token to its slot, then lets each query attend to the
+entries of its own sequence at positions up to its own, read back from the cache in stored precision.
+Query head h reads kv head `h // (H / K)`. A variant (window, soft cap, sinks, quantized cache) is added
+here together with its reference, when an architecture needs it.
+"""
+
+from dataclasses import dataclass
+
+DOMAIN = "forerun"
+NAME = "PagedAttention"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One input or output: its name, element type and shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+    meaning: str
+
+
+INPUTS = (
+    Operand("query", "float", ("T", "H", "D"), "after rotary embedding"),
+    Operand("key", "float", ("T", "K", "D"), "after rotary embedding"),
+    Operand("value", "float", ("T", "K", "D"), ""),
+    Operand("cache", "float", ("N", 2, "K", "block", "D"), "this layer's keys (0) and values (1)"),
+    Operand("slot_mapping", "int32", ("T",), "slot each token is written to; no two are equal"),
+    Operand(
+        "query_start", "int32", ("S+1",), "tokens of sequence s: query_start[s]..query_start[s+1]"
+    ),
+    Operand("seq_lens", "int32", ("S",), "length of each sequence, this step's tokens included"),
+    Operand("block_tables", "int32", ("S", "B"), "blocks of each sequence in order, padded with 0"),
+)
+OUTPUTS = (
+    Operand("attention", "float", ("T", "H", "D"), ""),
+    Operand(
+        "cache_out", "float", ("N", 2, "K", "block", "D"), "the cache, updated; aliased in place"
+    ),
+)
+ATTRIBUTES = {"scale": "factor of the dot products, usually D ** -0.5"}
