@@ -1,7 +1,8 @@
 """Weight files of artifacts: safetensors, written tensor by tensor and read by memory mapping.
 
 Layout (safetensors): a little-endian uint64 with the header's length, a JSON header of name to dtype, shape
-and byte range, then the numbers. The header is padded so that every tensor starts at a multiple of 64.
+and byte range, then the numbers without gaps. The widest element types come first, so that every tensor
+is aligned to its element.
 """
 
 import json
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from builder.errors import ArtifactError
 
-ALIGNMENT = 64
+HEADER_ALIGNMENT = 64
 DTYPES: dict[str, Any] = {
     "F32": np.float32,
     "F16": np.float16,
@@ -45,18 +46,17 @@ def write_weights(
     path: Path, weights: Sequence[WeightSpec], advance: Callable[[int], None] = lambda _: None
 ) -> dict[str, tuple[int, int]]:
     """Write tensors one by one, so that only one is in memory, and give each one's (offset, length) in the file."""
-    header, ranges = _layout(weights)
+    ordered = sorted(weights, key=lambda weight: -np.dtype(DTYPES[weight.dtype]).itemsize)
+    header, ranges = _layout(ordered)
     with path.open("wb") as stream:
         stream.write(header)
-        for weight in weights:
-            offset, length = ranges[weight.name]
-            stream.write(b"\0" * (offset - stream.tell()))
+        for weight in ordered:
             values = np.ascontiguousarray(weight.read(), DTYPES[weight.dtype])
             assert values.shape == weight.shape, (
                 f"{weight.name}: {values.shape}, not {weight.shape}"
             )
             stream.write(values.data)
-            advance(length)
+            advance(weight.size_bytes)
     return ranges
 
 
@@ -78,7 +78,7 @@ def map_weights(path: Path) -> dict[str, NDArray[np.generic]]:
             for name, entry in header.items()
             if not name.startswith("__")
         }
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(
             f"{path.name} is not a weight file of Forerun; compile the model again"
         ) from error
@@ -89,15 +89,14 @@ def _layout(weights: Iterable[WeightSpec]) -> tuple[bytes, dict[str, tuple[int, 
     entries: dict[str, dict[str, Any]] = {}
     end = 0
     for weight in weights:
-        start = -(-end // ALIGNMENT) * ALIGNMENT
-        end = start + weight.size_bytes
+        start, end = end, end + weight.size_bytes
         entries[weight.name] = {
             "dtype": weight.dtype,
             "shape": list(weight.shape),
             "data_offsets": [start, end],
         }
     text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    text += b" " * (-(8 + len(text)) % HEADER_ALIGNMENT)
     base = 8 + len(text)
     ranges = {
         name: (base + entry["data_offsets"][0], entry["data_offsets"][1] - entry["data_offsets"][0])

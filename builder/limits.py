@@ -1,0 +1,137 @@
+"""What an engine is compiled for, derived from the model unless the user says otherwise, and what that costs."""
+
+from dataclasses import dataclass
+
+from builder.artifact.config import KVGeometry, Limits, ModelConfig
+from builder.errors import UserError
+
+DEFAULT_BLOCK_SIZE = 16
+DEFAULT_NUM_SEQS = 32
+DEFAULT_NUM_TOKENS = 512
+POOLED_TOKENS_PER_SEQ = 512
+"""Pools hold one sequence of full length, or this many tokens for each of `max_num_seqs`, whichever is more."""
+BLOCK_SIZES = (8, 16, 32, 64, 128)
+MAX_BLOCKS = 1 << 24
+"""More blocks would make slots overflow int32 at the largest block size."""
+MAX_NUM_SEQS = 4096
+MAX_NUM_TOKENS = 1 << 17
+RUNTIME_BYTES = 250 << 20
+"""What Python and the libraries that compile take by themselves (measured: 180 to 230 MiB)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitOptions:
+    """Limits as the user gave them; None leaves one to be derived."""
+
+    max_seq_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_tokens: int | None = None
+    block_size: int | None = None
+    kv_cache_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a build will take."""
+
+    weights_bytes: int
+    """Weights in the engine."""
+    disk_bytes: int
+    """The whole artifact."""
+    peak_bytes: int
+    """Resident memory of the build at its worst: when the finished engine is loaded to be tried."""
+
+
+def check_block_size(options: LimitOptions) -> int:
+    """Give the block size in tokens.
+
+    Raises:
+        UserError: it is not one of the supported ones.
+    """
+    block_size = DEFAULT_BLOCK_SIZE if options.block_size is None else options.block_size
+    if block_size not in BLOCK_SIZES:
+        raise UserError(
+            f"--block-size {block_size} is not supported; choose one of {', '.join(map(str, BLOCK_SIZES))}"
+        )
+    return block_size
+
+
+def derive(options: LimitOptions, config: ModelConfig, kv: KVGeometry) -> Limits:
+    """Fill in what the user left open, and check what they gave.
+
+    Raises:
+        UserError: a limit is out of range, or the pool can't hold one sequence of full length.
+    """
+    max_seq_len = _within(
+        "--max-seq-len", options.max_seq_len, config.max_positions, (2, config.max_positions)
+    )
+    max_num_seqs = _within(
+        "--max-num-seqs", options.max_num_seqs, DEFAULT_NUM_SEQS, (1, MAX_NUM_SEQS)
+    )
+    default_tokens = max(DEFAULT_NUM_TOKENS, max_num_seqs)
+    allowed = (max_num_seqs, MAX_NUM_TOKENS)
+    max_num_tokens = _within("--max-num-tokens", options.max_num_tokens, default_tokens, allowed)
+    return Limits(
+        max_seq_len=max_seq_len,
+        max_num_seqs=max_num_seqs,
+        max_num_tokens=max_num_tokens,
+        max_logit_rows=max_num_seqs,
+        num_blocks=1 + _num_blocks(options.kv_cache_bytes, max_seq_len, max_num_seqs, kv=kv),
+    )
+
+
+def estimate(config: ModelConfig, limits: Limits, *, quant: str) -> Estimate:
+    """Estimate a build of the portable form from the model's sizes."""
+    linear, table, rest = _count_weights(config)
+    bytes_per_weight = 1 + 4 / 32 if quant == "int8" else 4.0
+    head = 0 if config.tied_head else config.vocab_size * config.hidden_size
+    table_width = bytes_per_weight if config.tied_head else 4.0
+    rope_bytes = 4 * limits.max_seq_len * config.head_dim
+    weights_bytes = (
+        int((linear + head) * bytes_per_weight + table * table_width) + 4 * rest + rope_bytes
+    )
+    largest = 4 * max(table, config.hidden_size * config.intermediate_size)
+    return Estimate(
+        weights_bytes=weights_bytes,
+        disk_bytes=weights_bytes + (32 << 20),
+        peak_bytes=RUNTIME_BYTES + 2 * weights_bytes + 2 * largest,
+    )
+
+
+def _count_weights(config: ModelConfig) -> tuple[int, int, int]:
+    """Count the numbers in linear layers (without the head), in the embedding table, and in norms and biases."""
+    width, kv_width = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    attention = 2 * config.hidden_size * (width + kv_width)
+    layer = attention + 3 * config.hidden_size * config.intermediate_size
+    biases = (2 * width + 2 * kv_width) * config.attention_bias
+    biases += (2 * config.intermediate_size + config.hidden_size) * config.mlp_bias
+    small = config.num_layers * (2 * config.hidden_size + biases) + config.hidden_size
+    return config.num_layers * layer, config.vocab_size * config.hidden_size, small
+
+
+def _num_blocks(
+    kv_cache_bytes: int | None, max_seq_len: int, max_num_seqs: int, *, kv: KVGeometry
+) -> int:
+    needed = -(-max_seq_len // kv.block_size)
+    if kv_cache_bytes is None:
+        tokens = max(max_seq_len, POOLED_TOKENS_PER_SEQ * max_num_seqs)
+        return min(-(-tokens // kv.block_size), MAX_BLOCKS - 1)
+    blocks = kv_cache_bytes // kv.bytes_per_block
+    if blocks < needed:
+        raise UserError(
+            f"--kv-cache-bytes {kv_cache_bytes} holds {blocks * kv.block_size} tokens, one sequence of "
+            f"--max-seq-len {max_seq_len} needs {needed * kv.bytes_per_block} bytes; raise the first or lower the second"
+        )
+    if blocks >= MAX_BLOCKS:
+        raise UserError(
+            f"--kv-cache-bytes {kv_cache_bytes} is {blocks} blocks; fewer than {MAX_BLOCKS} are supported"
+        )
+    return blocks
+
+
+def _within(option: str, given: int | None, default: int, allowed: tuple[int, int]) -> int:
+    value = default if given is None else given
+    low, high = allowed
+    if not low <= value <= high:
+        raise UserError(f"{option} {value} is out of range; this model allows {low} to {high}")
+    return value

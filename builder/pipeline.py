@@ -1,0 +1,198 @@
+"""The compile story: read, plan, build, quantize, lower, compile, verify, package.
+
+`plan` opens the checkpoint and refuses everything that can be refused before a weight is read; `build` does the
+work in a hidden folder and renames it when all of it is complete.
+"""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from builder import archs, limits, targets
+from builder.artifact import store
+from builder.artifact.config import KVGeometry, Limits, ModelConfig
+from builder.artifact.manifest import SCHEMA, EngineRecord, Manifest
+from builder.artifact.step import RowAsks, StepTensors
+from builder.artifact.store import Artifact
+from builder.checkpoint.open import open_checkpoint
+from builder.checkpoint.tensors import Checkpoint
+from builder.checkpoint.weights import WeightReader, has_tied_head
+from builder.errors import BuildError, UserError
+from builder.limits import Estimate, LimitOptions
+from builder.package import record_source, write_tokenizer
+from builder.quant.apply import quantize
+from builder.quant.plan import plan_quantization
+from builder.targets.compiler import TargetOptions
+
+
+@dataclass(frozen=True, slots=True)
+class CompileRequest:
+    """What a user asks to be compiled."""
+
+    model: str
+    targets: tuple[str, ...] = ("cpu",)
+    options: TargetOptions = field(default_factory=TargetOptions)
+    limits: LimitOptions = field(default_factory=LimitOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildPlan:
+    """What a build will do, known before a weight is read."""
+
+    request: CompileRequest
+    checkpoint: Checkpoint
+    config: ModelConfig
+    limits: Limits
+    kv: KVGeometry
+    targets: tuple[tuple[str, str], ...]
+    """(asked, realized) target names."""
+    estimate: Estimate
+    notes: tuple[str, ...]
+    """Warnings, one line each."""
+
+    @property
+    def source_name(self) -> str:
+        """Name of the model without its folders: `org/name`, or the last part of a path."""
+        return self.checkpoint.source.repository or Path(self.request.model).resolve().name
+
+    @property
+    def default_name(self) -> str:
+        """Name of the artifact's folder when the user gives none: `<model>-<format>-tp<N>`."""
+        options = self.request.options
+        stem = Path(self.source_name).name.removesuffix(".gguf")
+        precision = options.dtype if options.quant == "none" else options.quant
+        return f"{stem}-{precision}-tp{options.tp}"
+
+
+class Progress(Protocol):
+    """Hears how far a build is."""
+
+    def stage(self, name: str, total: int) -> None:
+        """Begin a stage of `total` bytes; 0 if nobody knows."""
+        ...
+
+    def advance(self, amount: int) -> None:
+        """Report bytes done in the current stage."""
+        ...
+
+
+def plan(request: CompileRequest) -> BuildPlan:
+    """Open the checkpoint and decide everything about the build.
+
+    Raises:
+        UserError: the checkpoint can't be read, or something asked for is not supported.
+    """
+    chosen = tuple((asked, targets.resolve(asked)) for asked in dict.fromkeys(request.targets))
+    checkpoint = open_checkpoint(request.model)
+    config = replace(archs.read_config(checkpoint.config), tied_head=has_tied_head(checkpoint))
+    checkpoint.tokenizer.check_fits(config.vocab_size)
+    (first, *others) = dict.fromkeys(name for _, name in chosen)
+    for name in (first, *others):
+        targets.load_compiler(name).check(config, request.options)
+    block_size = limits.check_block_size(request.limits)
+    kv = targets.load_compiler(first).kv_geometry(config, block_size)
+    found = limits.derive(request.limits, config, kv)
+    return BuildPlan(
+        request=request,
+        checkpoint=checkpoint,
+        config=config,
+        limits=found,
+        kv=kv,
+        targets=chosen,
+        estimate=limits.estimate(config, found, quant=request.options.quant),
+        notes=_notes(checkpoint),
+    )
+
+
+def _notes(checkpoint: Checkpoint) -> tuple[str, ...]:
+    notes = []
+    if checkpoint.tokenizer.chat_template is None:
+        notes.append("the model has no chat template: completions work, chat will be refused")
+    if not checkpoint.tokenizer.end_tokens:
+        notes.append("the model names no end-of-sequence token: answers end at their token limit")
+    return tuple(notes)
+
+
+def build(
+    plan: BuildPlan, destination: Path, *, progress: Progress, replace_existing: bool = False
+) -> Artifact:
+    """Build the artifact at `destination`, or nothing.
+
+    Raises:
+        UserError: the destination is taken, or the checkpoint turns out to be broken.
+        BuildError: the disk is full, or the engine that was built does not run.
+    """
+    destination = destination.resolve()
+    store.check_free(destination, replace_existing=replace_existing)
+    free = shutil.disk_usage(destination.parent).free
+    if free < plan.estimate.disk_bytes:
+        raise UserError(
+            f"{destination.parent} has {free} bytes free, the artifact needs {plan.estimate.disk_bytes}; "
+            "free some space or choose another -o"
+        )
+    with store.staged(destination) as folder:
+        progress.stage("hash source", plan.checkpoint.source.num_bytes)
+        source = record_source(plan.checkpoint.source, plan.source_name, progress.advance)
+        names = dict.fromkeys(name for _, name in plan.targets)
+        engines = tuple(_compile(plan, name, folder, progress) for name in names)
+        manifest = Manifest(
+            schema=SCHEMA,
+            version=version("forerun"),
+            source=source,
+            model=plan.config,
+            limits=plan.limits,
+            kv=plan.kv,
+            engines=engines,
+            tokenizer=write_tokenizer(plan.checkpoint.tokenizer, folder / "tokenizer"),
+            tools={k: v for name in names for k, v in targets.load_compiler(name).tools().items()},
+            files={},
+        )
+        progress.stage("verify", 0)
+        for engine in engines:
+            _try_engine(Artifact(folder, manifest), engine.target)
+        return store.publish(folder, destination, manifest)
+
+
+def _compile(plan: BuildPlan, target: str, folder: Path, progress: Progress) -> EngineRecord:
+    """Take one target from the checkpoint's tensors to an engine file."""
+    compiler, options = targets.load_compiler(target), plan.request.options
+    graph = archs.build_graph(plan.config, WeightReader(plan.checkpoint), plan.limits.max_seq_len)
+    quantized = quantize(graph, plan_quantization(graph, options.quant))
+    lowered = compiler.lower(quantized, plan.kv)
+    advance: Callable[[int], None] = progress.advance
+    progress.stage(f"write {target}", plan.estimate.weights_bytes)
+    return compiler.compile(lowered, folder, advance)
+
+
+def _try_engine(artifact: Artifact, target: str) -> None:
+    """Load a fresh engine with the smallest pool, and run one step of it.
+
+    Raises:
+        BuildError: its logits are not finite numbers.
+    """
+    small = replace(artifact.manifest, limits=replace(artifact.manifest.limits, num_blocks=2))
+    executor = targets.open_executor(Artifact(artifact.root, small), target=target)
+    block_size = artifact.manifest.kv.block_size
+    step = StepTensors(
+        token_ids=np.zeros(1, np.int32),
+        positions=np.zeros(1, np.int32),
+        query_start=np.array([0, 1], np.int32),
+        seq_lens=np.ones(1, np.int32),
+        block_tables=np.ones((1, 1, 1), np.int32),
+        slot_mapping=np.full((1, 1), block_size, np.int32),
+        logit_rows=np.zeros(1, np.int32),
+        block_copies=np.zeros((0, 3), np.int32),
+    )
+    try:
+        result = executor.execute(step, RowAsks(0, np.zeros(1, np.float32)))
+        if not np.isfinite(result.full_row(0)).all():
+            raise BuildError(
+                f"the {target} engine gives logits that are not finite; is the checkpoint damaged?"
+            )
+    finally:
+        executor.close()
