@@ -11,7 +11,7 @@ from builder.checkpoint.tokenizer_files import TokenizerFiles
 from builder.errors import CheckpointError
 
 
-def record_source(source: CheckpointSource, name: str, advance: Callable[[int], None]) -> Source:
+def record_source(source: CheckpointSource, advance: Callable[[int], None]) -> Source:
     """Hash every file that the checkpoint was read from.
 
     Raises:
@@ -28,7 +28,7 @@ def record_source(source: CheckpointSource, name: str, advance: Callable[[int], 
                 f"{file.path} changed while it was read; compile again when nothing writes to it"
             )
         files[file.name] = record
-    return Source(kind=source.kind, name=name, revision=source.commit, files=files)
+    return Source(kind=source.kind, name=source.name, revision=source.commit, files=files)
 
 
 def write_tokenizer(files: TokenizerFiles, folder: Path) -> TokenizerRecord:

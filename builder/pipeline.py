@@ -56,15 +56,10 @@ class BuildPlan:
     """Warnings, one line each."""
 
     @property
-    def source_name(self) -> str:
-        """Name of the model without its folders: `org/name`, or the last part of a path."""
-        return self.checkpoint.source.repository or Path(self.request.model).resolve().name
-
-    @property
     def default_name(self) -> str:
         """Name of the artifact's folder when the user gives none: `<model>-<format>-tp<N>`."""
         options = self.request.options
-        stem = Path(self.source_name).name.removesuffix(".gguf")
+        stem = Path(self.checkpoint.source.name).name.removesuffix(".gguf")
         precision = options.dtype if options.quant == "none" else options.quant
         return f"{stem}-{precision}-tp{options.tp}"
 
@@ -137,7 +132,7 @@ def build(
         )
     with store.staged(destination) as folder:
         progress.stage("hash source", plan.checkpoint.source.num_bytes)
-        source = record_source(plan.checkpoint.source, plan.source_name, progress.advance)
+        source = record_source(plan.checkpoint.source, progress.advance)
         names = dict.fromkeys(name for _, name in plan.targets)
         engines = tuple(_compile(plan, name, folder, progress) for name in names)
         manifest = Manifest(

@@ -1,4 +1,4 @@
-"""Weight files of artifacts: safetensors, written tensor by tensor and read by memory mapping.
+"""Weight files of artifacts: safetensors, written tensor by tensor; engines map them.
 
 Layout (safetensors): a little-endian uint64 with the header's length, a JSON header of name to dtype, shape
 and byte range, then the numbers without gaps. The widest element types come first, so that every tensor
@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from builder.errors import ArtifactError
 
 HEADER_ALIGNMENT = 64
 DTYPES: dict[str, Any] = {
@@ -58,30 +56,6 @@ def write_weights(
             stream.write(values.data)
             advance(weight.size_bytes)
     return ranges
-
-
-def map_weights(path: Path) -> dict[str, NDArray[np.generic]]:
-    """Map every tensor of a weight file, read-only; nothing is read until it is used.
-
-    Raises:
-        ArtifactError: the file is not one that `write_weights` wrote.
-    """
-    try:
-        mapped = np.memmap(path, np.uint8, mode="r")
-        length = int.from_bytes(bytes(mapped[:8]), "little")
-        header = json.loads(bytes(mapped[8 : 8 + length]))
-        base = 8 + length
-        return {
-            name: mapped[base + entry["data_offsets"][0] : base + entry["data_offsets"][1]]
-            .view(DTYPES[entry["dtype"]])
-            .reshape(entry["shape"])
-            for name, entry in header.items()
-            if not name.startswith("__")
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArtifactError(
-            f"{path.name} is not a weight file of Forerun; compile the model again"
-        ) from error
 
 
 def _layout(weights: Iterable[WeightSpec]) -> tuple[bytes, dict[str, tuple[int, int]]]:

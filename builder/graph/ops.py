@@ -42,13 +42,20 @@ def _body(emit: Emitter, inputs: Sequence[ir.Value]) -> tuple[ir.Value, ir.Value
     counts = emit("Sub", emit("Slice", start, emit.ints(1), emit.ints(1 << 62)), first)
     longest = emit("Max", emit("ReduceMax", counts, keepdims=1), emit.ints(2))
     rows = emit("Unsqueeze", _range(emit, longest), emit.ints(0))  # [1, Sq]
+    tokens = _range(emit, emit("Shape", slot_mapping))
     padded = _pad_queries(
-        emit, query, emit("Add", emit("Unsqueeze", first, emit.ints(1)), rows), key
+        emit,
+        query,
+        emit("Min", emit("Add", emit("Unsqueeze", first, emit.ints(1)), rows), _last(emit, tokens)),
+        num_kv_heads=emit("Shape", key, start=1, end=2),
     )
     lengths = emit("Cast", seq_lens, to=ir.DataType.INT64)
-    visible = _visible(emit, rows, counts, lengths, keys)
+    block_size = emit("Shape", cache, start=3, end=4)
+    width = emit("Mul", emit("Shape", block_tables, start=1), block_size)
+    visible = _visible(emit, rows, counts, lengths, _range(emit, width))
     weighed = _attend(emit, padded, keys, values, visible)
-    return _unpad(emit, weighed, query, first, longest), cache_out
+    places = _places(emit, tokens, first, longest)
+    return _unpad(emit, weighed, query, places, longest), cache_out
 
 
 def _write(
@@ -88,27 +95,27 @@ def _read(emit: Emitter, cache: ir.Value, tables: ir.Value, *, which: int) -> ir
     return emit("Reshape", blocks, flat)
 
 
-def _pad_queries(emit: Emitter, query: ir.Value, index: ir.Value, key: ir.Value) -> ir.Value:
+def _pad_queries(
+    emit: Emitter, query: ir.Value, index: ir.Value, *, num_kv_heads: ir.Value
+) -> ir.Value:
     """Give the queries of each sequence as rows `[S, K, H / K * Sq, D]`, scaled; extra rows repeat others."""
-    last = emit("Sub", emit("Shape", query, start=0, end=1), emit.ints(1))
-    padded = emit("Gather", query, emit("Min", index, last), axis=0)  # [S, Sq, H, D]
-    heads = emit("Shape", key, start=1, end=2)
-    group = emit("Div", emit("Shape", query, start=1, end=2), heads)
-    split = emit("Concat", emit.ints(0, 0), heads, group, emit("Shape", query, start=2), axis=0)
+    padded = emit("Gather", query, index, axis=0)  # [S, Sq, H, D]
+    group = emit("Div", emit("Shape", query, start=1, end=2), num_kv_heads)
+    head_dim = emit("Shape", query, start=2)
+    split = emit("Concat", emit.ints(0, 0), num_kv_heads, group, head_dim, axis=0)
     grouped = emit("Transpose", emit("Reshape", padded, split), perm=[0, 2, 3, 1, 4])
-    flat = emit("Concat", emit.ints(0, 0, -1), emit("Shape", query, start=2), axis=0)
+    flat = emit("Concat", emit.ints(0, 0, -1), head_dim, axis=0)
     scale = emit("Constant", value_float=ir.RefAttr("value_float", "scale", ir.AttributeType.FLOAT))
     return emit("Mul", emit("Reshape", grouped, flat), scale)
 
 
 def _visible(
-    emit: Emitter, rows: ir.Value, counts: ir.Value, lengths: ir.Value, keys: ir.Value
+    emit: Emitter, rows: ir.Value, counts: ir.Value, lengths: ir.Value, positions: ir.Value
 ) -> ir.Value:
     """Say which positions each query row may see: `[S, 1, 1, Sq, B * block]`."""
     first = emit("Unsqueeze", emit("Sub", lengths, counts), emit.ints(1))
     last = emit("Unsqueeze", emit("Sub", lengths, emit.ints(1)), emit.ints(1))
     queries = emit("Min", emit("Add", first, rows), last)  # [S, Sq] positions
-    positions = _range(emit, emit("Shape", keys, start=2, end=3))
     seen = emit("LessOrEqual", positions, emit("Unsqueeze", queries, emit.ints(2)))
     return emit("Unsqueeze", seen, emit.ints(1, 2))
 
@@ -121,29 +128,34 @@ def _attend(
     per_query = emit("Concat", emit.ints(0, 0, -1), emit("Shape", visible, start=3), axis=0)
     lowest = emit("CastLike", emit("Constant", value_float=LOWEST), scores)
     masked = emit("Where", visible, emit("Reshape", scores, per_query), lowest)
-    weights = emit("Softmax", masked, axis=-1)
-    return emit("MatMul", emit("Reshape", weights, emit("Shape", scores)), values)
+    flat = emit("Concat", emit.ints(0, 0, -1), emit("Shape", visible, start=4), axis=0)
+    weights = emit("Reshape", emit("Softmax", masked, axis=-1), flat)
+    return emit("MatMul", weights, values)
+
+
+def _places(emit: Emitter, tokens: ir.Value, first: ir.Value, longest: ir.Value) -> ir.Value:
+    """Give the padded row of every token: token t of sequence s is row `s * Sq + t - first[s]`."""
+    columns = emit("Unsqueeze", tokens, emit.ints(1))
+    begun = emit("LessOrEqual", emit("Unsqueeze", first, emit.ints(0)), columns)
+    counted = emit("ReduceSum", emit("Cast", begun, to=ir.DataType.INT64), emit.ints(1), keepdims=0)
+    sequence = emit("Sub", counted, emit.ints(1))
+    offset = emit("Sub", tokens, emit("Gather", first, sequence))
+    return emit("Add", emit("Mul", sequence, longest), offset)
 
 
 def _unpad(
-    emit: Emitter, weighed: ir.Value, query: ir.Value, first: ir.Value, longest: ir.Value
+    emit: Emitter, weighed: ir.Value, query: ir.Value, places: ir.Value, longest: ir.Value
 ) -> ir.Value:
-    """Pick the row of every token: token t of sequence s is row `s * Sq + t - first[s]`."""
-    tokens = _range(emit, emit("Shape", query, start=0, end=1))
-    begun = emit(
-        "LessOrEqual",
-        emit("Unsqueeze", first, emit.ints(0)),
-        emit("Unsqueeze", tokens, emit.ints(1)),
-    )
-    counted = emit("ReduceSum", emit("Cast", begun, to=ir.DataType.INT64), emit.ints(1), keepdims=0)
-    sequence = emit("Sub", counted, emit.ints(1))
-    row = emit(
-        "Add", emit("Mul", sequence, longest), emit("Sub", tokens, emit("Gather", first, sequence))
-    )
+    """Pick the row of every token: `[T, H, D]`."""
     group = emit("Concat", emit.ints(0, 0, -1), longest, emit("Shape", query, start=2), axis=0)
     per_query = emit("Transpose", emit("Reshape", weighed, group), perm=[0, 3, 1, 2, 4])
     flat = emit("Concat", emit.ints(-1), emit("Shape", query, start=1), axis=0)
-    return emit("Gather", emit("Reshape", per_query, flat), row, axis=0)
+    return emit("Gather", emit("Reshape", per_query, flat), places, axis=0)
+
+
+def _last(emit: Emitter, tokens: ir.Value) -> ir.Value:
+    """Give the index of the last token."""
+    return emit("Sub", emit("Shape", tokens), emit.ints(1))
 
 
 def _range(emit: Emitter, count: ir.Value) -> ir.Value:

@@ -1,0 +1,69 @@
+"""Targets: what a model is compiled for. `compile.py` of a target builds, `execute.py` runs.
+
+To add one, write both files in a folder here and a line in TARGETS.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, cast
+
+from builder.artifact.store import Artifact
+from builder.errors import ArtifactError, UnsupportedError, unknown_name
+from builder.targets.executor import Executor
+
+if TYPE_CHECKING:
+    from builder.targets.compiler import Compiler
+
+TARGETS = {"portable": "builder.targets.portable"}
+"""Targets by name, and their packages."""
+
+ALIASES = {
+    "cpu": (
+        "portable",
+        "the native CPU engine does not exist yet; ONNX Runtime runs the portable form",
+    )
+}
+"""Names that stand for another target, and why."""
+
+PLANNED = ("tensorrt", "tensorrt-rtx", "cuda")
+"""Targets that DESIGN names and nothing here implements yet."""
+
+
+def resolve(name: str) -> str:
+    """Give the target that a name stands for.
+
+    Raises:
+        UnsupportedError: it is planned, or unknown.
+    """
+    if name in ALIASES:
+        return ALIASES[name][0]
+    supported = ", ".join(sorted([*TARGETS, *ALIASES]))
+    if name.partition(":")[0] in PLANNED:
+        raise UnsupportedError(f"target {name} is not implemented yet; supported: {supported}")
+    if name not in TARGETS:
+        raise UnsupportedError(unknown_name("target", name, [*TARGETS, *ALIASES]))
+    return name
+
+
+def load_compiler(name: str) -> "Compiler":
+    """Import the compiling half of a target."""
+    return cast("Compiler", importlib.import_module(f"{TARGETS[resolve(name)]}.compile"))
+
+
+def open_executor(
+    artifact: Artifact, *, target: str | None = None, threads: int | None = None
+) -> Executor:
+    """Load the engine that an artifact holds for a target; without a name, its only or first one.
+
+    Raises:
+        ArtifactError: the artifact has no engine for the target, or it can't be loaded here.
+        UserError: the number of threads is out of range.
+    """
+    held = [record.target for record in artifact.manifest.engines]
+    chosen = held[0] if target is None else resolve(target)
+    if chosen not in held:
+        raise ArtifactError(
+            f"{artifact.root} has no engine for {chosen}, only for {', '.join(held)}; "
+            "compile the model again with --target"
+        )
+    module = importlib.import_module(f"{TARGETS[chosen]}.execute")
+    return cast("Executor", module.open_executor(artifact, threads=threads))

@@ -1,0 +1,169 @@
+"""Compile for stock ONNX Runtime: inline Forerun's operations, and map int8 layers to its own kernels.
+
+The ONNX file holds no numbers: its weights are external data in `weights/`, by paths relative to the
+artifact's folder.
+"""
+
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import onnx_ir as ir
+from onnx_ir.passes.common import (
+    CommonSubexpressionEliminationPass,
+    InlinePass,
+    RemoveUnusedNodesPass,
+    RemoveUnusedOpsetsPass,
+    ShapeInferencePass,
+)
+
+from builder.artifact.config import KVGeometry, KVGroup, ModelConfig
+from builder.artifact.manifest import Binding, EngineRecord
+from builder.artifact.weights import WeightSpec, write_weights
+from builder.errors import BuildError, UnsupportedError
+from builder.graph.graph import LoweredGraph, QuantizedGraph
+from builder.graph.passes.fold_static_shapes import FoldStaticShapes
+from builder.graph.passes.lower_int8_gather import LowerInt8Gather
+from builder.graph.passes.lower_int8_linear import LowerInt8Linear
+from builder.targets.compiler import TargetOptions
+
+NAME = "portable"
+DTYPES = ("float32",)
+QUANTS = ("none", "int8")
+COMPUTE = {
+    "float32": "float32 throughout",
+    "int8": (
+        "int8 weights with a float32 scale per 32; the activations of int8 layers are rounded to int8 per 32 "
+        "while they are multiplied; all else, KV included, float32"
+    ),
+}
+PASSES: tuple[ir.passes.PassBase, ...] = (
+    InlinePass(),
+    LowerInt8Gather(),
+    LowerInt8Linear(),
+    ShapeInferencePass(),
+    FoldStaticShapes(),
+    CommonSubexpressionEliminationPass(),
+    RemoveUnusedNodesPass(),
+    RemoveUnusedOpsetsPass(),
+)
+REALIZED = {"Gemm": "float32", "MatMulNBits": "int8"}
+"""Precision of a linear layer, by the operation found in the lowered graph."""
+STORED = {ir.DataType.FLOAT: "F32", ir.DataType.UINT8: "U8", ir.DataType.INT8: "I8"}
+
+
+def check(config: ModelConfig, options: TargetOptions) -> None:
+    """Refuse what ONNX Runtime's CPU kernels can't do."""
+    _require("dtype", options.dtype, DTYPES)
+    _require("quant", options.quant, QUANTS)
+    if options.tp != 1:
+        raise UnsupportedError(
+            f"target {NAME} does not support --tp {options.tp} yet; supported: --tp 1"
+        )
+    if config.head_dim % 2:
+        raise UnsupportedError(
+            f"target {NAME} does not support head size {config.head_dim}; it must be even"
+        )
+
+
+def kv_geometry(config: ModelConfig, block_size: int) -> KVGeometry:
+    """One group of all layers, in float32."""
+    group = KVGroup(
+        tuple(range(config.num_layers)), config.num_kv_heads, config.head_dim, "float32"
+    )
+    return KVGeometry(block_size, (group,))
+
+
+def lower(graph: QuantizedGraph, kv: KVGeometry) -> LoweredGraph:
+    """Run the passes and record what each linear layer became."""
+    _fix_block_size(graph.model, kv.block_size)
+    for lowering in PASSES:
+        lowering(graph.model)
+    realized = _realized(graph.model)
+    return LoweredGraph(graph.model, graph.config, kv, graph.requested, realized)
+
+
+def compile(  # noqa: A001 - the verb of the Compiler protocol
+    graph: LoweredGraph, folder: Path, advance: Callable[[int], None]
+) -> EngineRecord:
+    """Write `weights/rank0.safetensors` and `engines/portable/rank0.onnx`."""
+    path, weights = Path("engines") / NAME / "rank0.onnx", Path("weights") / "rank0.safetensors"
+    for relative in (path, weights):
+        (folder / relative).parent.mkdir(parents=True, exist_ok=True)
+    values = list(graph.model.graph.initializers.values())
+    ranges = write_weights(folder / weights, [_spec(value) for value in values], advance)
+    for value in values:
+        _point_to_file(value, weights, ranges[str(value.name)])
+    (folder / path).write_bytes(ir.to_proto(graph.model).SerializeToString(deterministic=True))
+    return EngineRecord(
+        target=NAME,
+        rank=0,
+        path=path.as_posix(),
+        weights=weights.as_posix(),
+        inputs=tuple(map(_binding, graph.model.graph.inputs)),
+        outputs=tuple(map(_binding, graph.model.graph.outputs)),
+        requested=graph.requested,
+        realized=graph.realized,
+        compute=COMPUTE[graph.requested],
+    )
+
+
+def tools() -> dict[str, str]:
+    """Give the versions that decide the bytes of the engine."""
+    return {name: version(name) for name in ("onnx", "onnx-ir", "onnxruntime")}
+
+
+def _require(option: str, value: str, supported: tuple[str, ...]) -> None:
+    if value not in supported:
+        raise UnsupportedError(
+            f"target {NAME} does not support {option} {value}; supported: {', '.join(supported)}"
+        )
+
+
+def _fix_block_size(model: ir.Model, block_size: int) -> None:
+    """Make the block size of every cache a fixed number; only the number of blocks stays free."""
+    for value in [*model.graph.inputs, *model.graph.outputs]:
+        if value.shape is not None and "block" in value.shape:
+            value.shape = ir.Shape(
+                [block_size if size == "block" else size for size in value.shape]
+            )
+
+
+def _realized(model: ir.Model) -> dict[str, str]:
+    """Name the precision of every linear layer, by its weight."""
+    found: dict[str, str] = {}
+    for node in model.graph:
+        if node.op_type in REALIZED:
+            weight = node.inputs[1]
+            if weight is None or not weight.is_initializer():
+                raise BuildError(f"a {node.op_type} in the lowered graph multiplies by no weight")
+            found[str(weight.name).removesuffix(".blocks")] = REALIZED[node.op_type]
+    return found
+
+
+def _spec(value: ir.Value) -> WeightSpec:
+    tensor = value.const_value
+    assert tensor is not None
+    shape = tuple(int(size) for size in tensor.shape)  # type: ignore[arg-type]
+    return WeightSpec(str(value.name), STORED[tensor.dtype], shape, tensor.numpy)
+
+
+def _point_to_file(value: ir.Value, path: Path, where: tuple[int, int]) -> None:
+    tensor = value.const_value
+    assert tensor is not None
+    assert value.shape is not None
+    value.const_value = ir.ExternalTensor(
+        path.as_posix(),
+        where[0],
+        where[1],
+        tensor.dtype,
+        shape=value.shape,
+        name=str(value.name),
+    )
+
+
+def _binding(value: ir.Value) -> Binding:
+    assert value.dtype is not None
+    assert value.shape is not None
+    shape = tuple(size if isinstance(size, int) else str(size) for size in value.shape)
+    return Binding(str(value.name), value.dtype.name.lower(), shape)

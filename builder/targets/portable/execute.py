@@ -1,0 +1,171 @@
+"""Run the portable engine: ONNX Runtime over pools bound in place.
+
+A step runs as one or more calls, each over sequences with a like number of tokens, because attention pads
+queries to the longest in a call: one long prompt among single tokens would multiply the work.
+ONNX Runtime maps the weights from the artifact; pools are bound once and updated in place.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from builder.artifact.config import KVGeometry, Limits
+from builder.artifact.manifest import EngineRecord
+from builder.artifact.step import Float32, Int32, RowAsks, StepResult, StepTensors
+from builder.artifact.store import Artifact
+from builder.errors import ArtifactError, EngineError
+from builder.targets.executor import check_step, result_from_rows, usable_threads
+
+NAME = "portable"
+WEIGHTS_ROOT = "session.model_external_initializers_file_folder_path"
+"""ONNX Runtime's name for the folder that weight paths are relative to. It maps the file and keeps only its own
+packed copy: 704 MB resident for SmolLM2 in float32, against 1,221 MB with initializers handed in from Python."""
+MAX_PADDING = 2
+"""Rows of padded queries per real row that one call may cost."""
+
+
+def open_executor(artifact: Artifact, *, threads: int | None = None) -> "PortableExecutor":
+    """Load the engine of rank 0.
+
+    Raises:
+        ArtifactError: ONNX Runtime refuses the engine.
+        UserError: the number of threads is out of range.
+    """
+    record = next(engine for engine in artifact.manifest.engines if engine.target == NAME)
+    return PortableExecutor(artifact, record, usable_threads(threads))
+
+
+class PortableExecutor:
+    """An ONNX Runtime session and the KV pools it works on."""
+
+    def __init__(self, artifact: Artifact, record: EngineRecord, num_threads: int) -> None:
+        manifest = artifact.manifest
+        self.limits: Limits = manifest.limits
+        self.kv: KVGeometry = manifest.kv
+        self.vocab_size: int = manifest.model.vocab_size
+        self._session: ort.InferenceSession | None = _session(artifact, record, num_threads)
+        self._pools = self._allocate_pools()
+        self._binding = self._bind_pools()
+
+    def execute(self, step: StepTensors, asks: RowAsks) -> StepResult:
+        """Run one step; see `Executor.execute`."""
+        if self._session is None:
+            raise EngineError("the engine is closed")
+        check_step(step, asks, limits=self.limits, block_size=self.kv.block_size)
+        for _, source, destination in step.block_copies:
+            for pool in self._pools:
+                pool[destination] = pool[source]
+        rows = np.empty((len(step.logit_rows), self.vocab_size), np.float32)
+        try:
+            for part, wanted in _parts(step):
+                self._run(part, rows, wanted)
+        except (ort.capi.onnxruntime_pybind11_state.Fail, RuntimeError) as error:
+            raise EngineError(f"ONNX Runtime failed in a step: {error}") from error
+        return result_from_rows(rows, asks)
+
+    def close(self) -> None:
+        """Free session and pools."""
+        self._session, self._binding, self._pools = None, None, []
+
+    def _run(self, part: StepTensors, rows: Float32, wanted: Int32) -> None:
+        """Run one call and put its logits into `rows` at the indices `wanted`."""
+        assert self._session is not None
+        assert self._binding is not None
+        inputs = {
+            "token_ids": part.token_ids,
+            "positions": part.positions,
+            "query_start": part.query_start,
+            "seq_lens": part.seq_lens,
+            "block_tables": part.block_tables[0],
+            "slot_mapping": part.slot_mapping[0],
+            "logit_rows": part.logit_rows,
+        }
+        for name, values in inputs.items():
+            self._binding.bind_cpu_input(name, np.ascontiguousarray(values))
+        self._binding.bind_output("logits", "cpu")
+        self._session.run_with_iobinding(self._binding)
+        if len(wanted):
+            rows[wanted] = self._binding.get_outputs()[-1].numpy()
+
+    def _allocate_pools(self) -> list[Float32]:
+        """Allocate a pool per layer; the system hands out its pages when they are first written."""
+        (group,) = self.kv.groups
+        shape = (self.limits.num_blocks, 2, group.num_kv_heads, self.kv.block_size, group.head_dim)
+        try:
+            return [np.zeros(shape, np.float32) for _ in group.layers]
+        except MemoryError as error:
+            size = self.limits.num_blocks * self.kv.bytes_per_block
+            raise EngineError(
+                f"there is no memory for {size} bytes of KV cache; compile with a smaller --kv-cache-bytes"
+            ) from error
+
+    def _bind_pools(self) -> "ort.IOBinding | None":
+        assert self._session is not None
+        binding = self._session.io_binding()
+        for layer, pool in enumerate(self._pools):
+            value = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(pool, 1)
+            binding.bind_ortvalue_input(f"kv_cache.{layer}", value)
+            binding.bind_ortvalue_output(f"kv_cache_out.{layer}", value)
+        return binding
+
+
+def _session(artifact: Artifact, record: EngineRecord, num_threads: int) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = num_threads
+    options.log_severity_level = 3
+    options.add_session_config_entry(WEIGHTS_ROOT, str(artifact.root.resolve()))
+    try:
+        return ort.InferenceSession(
+            artifact.path(record.path).read_bytes(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:
+        built = artifact.manifest.tools.get("onnxruntime", "an unknown version")
+        raise ArtifactError(
+            f"ONNX Runtime {ort.__version__} refuses {record.path}, which was built with {built}: {error}"
+        ) from error
+
+
+def _parts(step: StepTensors) -> Iterator[tuple[StepTensors, Int32]]:
+    """Cut a step into calls, each with the indices of its logit rows in the step."""
+    counts = np.diff(step.query_start)
+    order = np.argsort(counts, kind="stable")
+    first = 0
+    for index in range(len(order)):
+        last = index + 1 == len(order)
+        members = order[first : index + 1]
+        if last or _is_wasteful(counts[order[first : index + 2]]):
+            yield _part(step, np.sort(members), counts)
+            first = index + 1
+
+
+def _is_wasteful(counts: NDArray[np.integer[Any]]) -> bool:
+    """Tell whether padding these ascending query lengths to the longest costs too much."""
+    return int(counts[-1]) * len(counts) > MAX_PADDING * int(counts.sum())
+
+
+def _part(
+    step: StepTensors, members: NDArray[np.integer[Any]], counts: NDArray[np.integer[Any]]
+) -> tuple[StepTensors, Int32]:
+    """Give the part of a step that belongs to some of its sequences."""
+    if len(members) == step.num_seqs:
+        return step, np.arange(len(step.logit_rows), dtype=np.int32)
+    chosen = np.zeros(step.num_seqs, bool)
+    chosen[members] = True
+    tokens = np.repeat(chosen, counts)
+    wanted = np.flatnonzero(tokens[step.logit_rows]).astype(np.int32)
+    place = np.cumsum(tokens) - 1
+    lengths = step.seq_lens[members]
+    part = StepTensors(
+        token_ids=step.token_ids[tokens],
+        positions=step.positions[tokens],
+        query_start=np.concatenate([[0], np.cumsum(counts[members])]).astype(np.int32),
+        seq_lens=lengths,
+        block_tables=step.block_tables[:, members],
+        slot_mapping=step.slot_mapping[:, tokens],
+        logit_rows=place[step.logit_rows[wanted]].astype(np.int32),
+        block_copies=step.block_copies,
+    )
+    return part, wanted

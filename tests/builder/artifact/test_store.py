@@ -1,0 +1,149 @@
+"""Artifacts on disk: complete or absent, and refused when altered."""
+
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from builder.artifact import manifest as manifests
+from builder.artifact import store
+from builder.artifact.store import Artifact, open_artifact
+from builder.errors import ArtifactError, BuildError, UserError
+from tests.built import compile_model
+from tests.models import tiny_llama
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    model = tiny_llama(tmp_path_factory.mktemp("model"))
+    return compile_model(model, tmp_path_factory.mktemp("built") / "artifact")
+
+
+@pytest.fixture
+def copy(built: Artifact, tmp_path: Path) -> Path:
+    return shutil.copytree(built.root, tmp_path / "copy")
+
+
+def test_a_complete_artifact_opens_with_the_manifest_it_was_written_with(built: Artifact) -> None:
+    assert open_artifact(built.root).manifest == built.manifest
+
+
+def test_the_manifest_names_every_file(built: Artifact) -> None:
+    present = {p.relative_to(built.root).as_posix() for p in built.root.rglob("*") if p.is_file()}
+    assert present == {*built.manifest.files, manifests.FILE_NAME}
+
+
+def test_verification_reports_every_byte(built: Artifact) -> None:
+    seen: list[int] = []
+    open_artifact(built.root, seen.append)
+    assert sum(seen) == sum(record.size_bytes for record in built.manifest.files.values())
+
+
+def test_one_flipped_byte_in_any_file_is_named(built: Artifact, tmp_path: Path) -> None:
+    for name in built.manifest.files:
+        copy = shutil.copytree(built.root, tmp_path / name.replace("/", "-"))
+        data = bytearray((copy / name).read_bytes())
+        data[len(data) // 2] ^= 1
+        (copy / name).write_bytes(data)
+        with pytest.raises(ArtifactError, match=name):
+            open_artifact(copy)
+
+
+def test_a_truncated_file_is_named_with_both_sizes(copy: Path) -> None:
+    path = copy / "weights" / "rank0.safetensors"
+    size = path.stat().st_size
+    os.truncate(path, size - 1)
+    with pytest.raises(ArtifactError, match=f"{size - 1} bytes, its manifest says {size}"):
+        open_artifact(copy)
+
+
+def test_a_missing_file_is_named(copy: Path) -> None:
+    (copy / "tokenizer" / "tokenizer.json").unlink()
+    with pytest.raises(ArtifactError, match=r"lacks tokenizer/tokenizer\.json"):
+        open_artifact(copy)
+
+
+def test_a_file_nobody_named_is_refused_but_reports_may_grow(copy: Path) -> None:
+    (copy / "reports").mkdir()
+    (copy / "reports" / "gate.json").write_text("{}")
+    open_artifact(copy)
+    (copy / "extra.py").write_text("")
+    with pytest.raises(ArtifactError, match=r"extra\.py"):
+        open_artifact(copy)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"schema": 1}', b'"x"', b"\xff\xfe", b"{" * 5000]
+)
+def test_a_manifest_that_is_none_is_refused(copy: Path, content: bytes) -> None:
+    (copy / manifests.FILE_NAME).write_bytes(content)
+    with pytest.raises(ArtifactError, match=r"artifact\.json"):
+        open_artifact(copy)
+
+
+def test_a_manifest_of_another_schema_names_both(copy: Path) -> None:
+    path = copy / manifests.FILE_NAME
+    content = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**content, "schema": 99}))
+    with pytest.raises(ArtifactError, match=r"schema 99, this version of Forerun reads schema 1"):
+        open_artifact(copy)
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/hostname", "engines/../../outside"])
+def test_a_manifest_may_not_name_files_outside(copy: Path, name: str) -> None:
+    path = copy / manifests.FILE_NAME
+    content = json.loads(path.read_bytes())
+    content["files"][name] = {"size_bytes": 1, "sha256": "0"}
+    path.write_text(json.dumps(content))
+    with pytest.raises(ArtifactError, match="outside"):
+        open_artifact(copy)
+
+
+def test_no_folder_and_no_manifest_say_how_to_make_one(tmp_path: Path) -> None:
+    for folder in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(ArtifactError, match="builder compile"):
+            open_artifact(folder)
+
+
+def test_encoding_is_stable_and_decodes_to_the_same(built: Artifact) -> None:
+    data = manifests.encode(built.manifest)
+    assert manifests.decode(data) == built.manifest
+    assert manifests.encode(manifests.decode(data)) == data
+
+
+def write_half(destination: Path, failure: Exception) -> None:
+    with store.staged(destination) as folder:
+        (folder / "half").write_text("x")
+        raise failure
+
+
+def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyError):
+        write_half(tmp_path / "a", KeyError())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_one_clear_error_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="No space left"):
+        write_half(tmp_path / "a", OSError(errno.ENOSPC, "No space left on device"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_taken_destination_is_refused_unless_replacing_an_artifact(
+    built: Artifact, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="--force"):
+        store.check_free(built.root, replace_existing=False)
+    store.check_free(built.root, replace_existing=True)
+    (tmp_path / "mine").mkdir()
+    for force in (False, True):
+        with pytest.raises(UserError, match="not an artifact"):
+            store.check_free(tmp_path / "mine", replace_existing=force)
+
+
+def test_a_destination_without_parent_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        store.check_free(tmp_path / "no" / "where", replace_existing=False)

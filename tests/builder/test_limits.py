@@ -1,0 +1,79 @@
+"""Limits: derived from the model, checked when given."""
+
+import pytest
+
+from builder import archs, limits
+from builder.artifact.config import KVGeometry, KVGroup
+from builder.errors import UserError
+from builder.limits import LimitOptions
+from tests.models import tiny_config
+
+CONFIG = archs.read_config(tiny_config())
+KV = KVGeometry(16, (KVGroup((0, 1), 2, 16, "float32"),))
+
+
+def derive(**options: int) -> limits.Limits:
+    return limits.derive(LimitOptions(**options), CONFIG, KV)
+
+
+def test_a_model_gives_its_own_limits() -> None:
+    found = derive()
+    assert found.max_seq_len == CONFIG.max_positions
+    assert found.max_logit_rows == found.max_num_seqs == limits.DEFAULT_NUM_SEQS
+    assert (found.num_blocks - 1) * 16 == limits.DEFAULT_NUM_SEQS * limits.POOLED_TOKENS_PER_SEQ
+
+
+def test_bytes_per_token_count_keys_and_values_of_all_layers() -> None:
+    assert KV.bytes_per_token == 2 * 2 * 2 * 16 * 4
+    assert KV.bytes_per_block == 16 * KV.bytes_per_token
+
+
+def test_the_pool_is_cut_from_the_bytes_given_and_block_zero_comes_on_top() -> None:
+    assert derive(kv_cache_bytes=40 * KV.bytes_per_block + 1).num_blocks == 41
+
+
+def test_a_pool_too_small_for_one_sequence_is_refused_with_both_numbers() -> None:
+    with pytest.raises(UserError, match=r"--kv-cache-bytes 1000 .*--max-seq-len 512"):
+        derive(kv_cache_bytes=1000)
+
+
+def test_a_shorter_length_fits_a_smaller_pool() -> None:
+    assert derive(kv_cache_bytes=4 * KV.bytes_per_block, max_seq_len=64).num_blocks == 5
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("max_seq_len", 1),
+        ("max_seq_len", 513),
+        ("max_num_seqs", 0),
+        ("max_num_seqs", 5000),
+        ("max_num_tokens", 31),
+        ("max_num_tokens", 1 << 18),
+    ],
+)
+def test_a_limit_out_of_range_is_refused_by_its_option(option: str, value: int) -> None:
+    with pytest.raises(UserError, match=f"--{option.replace('_', '-')} {value} "):
+        derive(**{option: value})
+
+
+def test_the_token_budget_covers_one_token_of_every_sequence() -> None:
+    assert derive(max_num_seqs=1000).max_num_tokens == 1000
+
+
+@pytest.mark.parametrize("size", [0, 1, 12, 256])
+def test_other_block_sizes_are_refused(size: int) -> None:
+    with pytest.raises(UserError, match="--block-size"):
+        limits.check_block_size(LimitOptions(block_size=size))
+
+
+def test_too_many_blocks_for_int32_slots_are_refused() -> None:
+    with pytest.raises(UserError, match="blocks"):
+        derive(kv_cache_bytes=(1 << 24) * KV.bytes_per_block)
+
+
+def test_int8_needs_about_a_quarter_of_the_weights() -> None:
+    wide = limits.estimate(CONFIG, derive(), quant="none")
+    narrow = limits.estimate(CONFIG, derive(), quant="int8")
+    assert 0.25 < narrow.weights_bytes / wide.weights_bytes < 0.4
+    assert narrow.peak_bytes < wide.peak_bytes

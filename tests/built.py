@@ -1,0 +1,43 @@
+"""Compile a model for a test, with the progress reports kept for those who want them."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from builder import pipeline
+from builder.artifact.store import Artifact
+from builder.limits import LimitOptions
+from builder.pipeline import CompileRequest
+from builder.targets.compiler import TargetOptions
+
+
+@dataclass
+class Reports:
+    """A Progress that remembers what it heard."""
+
+    stages: list[tuple[str, int]] = field(default_factory=list)
+    done: list[int] = field(default_factory=list)
+
+    def stage(self, name: str, total: int) -> None:
+        self.stages.append((name, total))
+        self.done.append(0)
+
+    def advance(self, amount: int) -> None:
+        self.done[-1] += amount
+
+
+def compile_model(
+    model: Path,
+    destination: Path,
+    *,
+    quant: str = "none",
+    progress: Reports | None = None,
+    replace_existing: bool = False,
+    **limits: int,
+) -> Artifact:
+    """Compile for the CPU target."""
+    options = TargetOptions(quant=quant)
+    request = CompileRequest(str(model), options=options, limits=LimitOptions(**limits))
+    plan = pipeline.plan(request)
+    return pipeline.build(
+        plan, destination, progress=progress or Reports(), replace_existing=replace_existing
+    )
