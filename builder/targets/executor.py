@@ -71,28 +71,32 @@ def result_from_rows(rows: Float32, asks: RowAsks) -> StepResult:
 
 
 def _largest(row: Float32, count: int) -> Int32:
-    """Ids of the `count` largest entries of `row` `[V]`, largest first, ties by lower id."""
+    """Ids of the `count` largest entries of `row` `[V]`, largest first, ties by lower id.
+
+    "Not below" instead of "at least": so a row with NaN gives candidates too, and its log-sum-exp tells.
+    """
     chunk = 64
     whole = len(row) // chunk * chunk
     among = np.arange(len(row))
     if whole // chunk > 2 * count:
         peaks = row[:whole].reshape(-1, chunk).max(axis=1)
         bound = np.partition(peaks, -count)[-count]
-        chunks = np.flatnonzero(peaks >= bound)
+        chunks = np.flatnonzero(~(peaks < bound))
         among = np.concatenate(
             [(chunks[:, None] * chunk + np.arange(chunk)).ravel(), np.arange(whole, len(row))]
         )
     values = row[among]
-    among = among[values >= np.partition(values, -count)[-count]]
+    among = among[~(values < np.partition(values, -count)[-count])]
     order = np.lexsort((among, -row[among]))[:count]
     best: Int32 = among[order].astype(np.int32)
     return best
 
 
 def _logsumexp(row: Float32, temperature: float) -> float:
-    """Log-sum-exp of `row / temperature` over V, accumulated in float64."""
+    """Log-sum-exp of `row / temperature` over V, accumulated in float64. NaN if a logit is no number."""
     peak = float(row.max())
-    scaled = np.exp((row - np.float32(peak)) / np.float32(temperature))
+    with np.errstate(invalid="ignore"):  # infinite less infinite: the sum is NaN, as it should be
+        scaled = np.exp((row - np.float32(peak)) / np.float32(temperature))
     return peak / temperature + float(np.log(scaled.sum(dtype=np.float64)))
 
 

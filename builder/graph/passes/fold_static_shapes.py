@@ -32,7 +32,5 @@ def _static_sizes(node: ir.Node) -> tuple[int, ...] | None:
     shape = node.inputs[0].shape
     start = node.attributes.get_int("start", 0)
     end = node.attributes.get_int("end", len(shape))
-    sizes = tuple(shape[start:end])
-    return (
-        tuple(int(size) for size in sizes) if all(isinstance(size, int) for size in sizes) else None
-    )
+    sizes = [size for size in shape[start:end] if isinstance(size, int)]
+    return tuple(sizes) if len(sizes) == end - start else None

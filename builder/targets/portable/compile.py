@@ -123,10 +123,9 @@ def _require(option: str, value: str, supported: tuple[str, ...]) -> None:
 def _fix_block_size(model: ir.Model, block_size: int) -> None:
     """Make the block size of every cache a fixed number; only the number of blocks stays free."""
     for value in [*model.graph.inputs, *model.graph.outputs]:
-        if value.shape is not None and "block" in value.shape:
-            value.shape = ir.Shape(
-                [block_size if size == "block" else size for size in value.shape]
-            )
+        if value.shape is not None:
+            sizes = [block_size if str(size) == "block" else size for size in value.shape]
+            value.shape = ir.Shape(sizes)
 
 
 def _realized(model: ir.Model) -> dict[str, str]:
