@@ -1,0 +1,232 @@
+"""`builder compile`: show the plan, build the artifact, say where it is.
+
+The plan and the progress go to stderr, one line about the artifact to stdout. What this version can't do is
+refused before the checkpoint is touched.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from builder import pipeline
+from builder.artifact.store import Artifact, check_free
+from builder.checkpoint.tokenizer_files import TokenizerFiles
+from builder.cli.display import Display, display_for
+from builder.cli.interruption import stop_signals_interrupt
+from builder.cli.plan import show_plan
+from builder.cli.sizes import ByteSize, format_bytes, format_duration
+from builder.errors import UnsupportedError, UserError, WorkError, unknown_name
+from builder.limits import LimitOptions
+from builder.quant import FORMATS
+from builder.targets.compiler import TargetOptions
+from triton_backend.chat_template import check_template
+from triton_backend.tokenizer import check_tokenizer
+
+LATER_FORMATS = ("fp8", "nvfp4", "int4")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line of `builder compile` asks for."""
+
+    model: str
+    output: Path | None
+    force: bool
+    target: tuple[str, ...]
+    dtype: str
+    quant: str | None
+    int8: bool
+    fp8: bool
+    nvfp4: bool
+    int4: bool
+    kv: str | None
+    tp: int
+    max_seq_len: int | None
+    max_num_seqs: int | None
+    max_num_tokens: int | None
+    block_size: int | None
+    kv_cache_bytes: int | None
+    quiet: bool
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """Quantization formats asked for, by flag or by name."""
+        flags = {"int8": self.int8, "fp8": self.fp8, "nvfp4": self.nvfp4, "int4": self.int4}
+        named = () if self.quant is None else (self.quant,)
+        return tuple(dict.fromkeys((*(name for name, asked in flags.items() if asked), *named)))
+
+
+COUNT = click.IntRange(min=1)
+LATER = "Not in this version."
+
+
+@click.command(short_help="Compile a checkpoint into one artifact.")
+@click.argument("model")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder to write; its parent must exist.  [default: ./MODEL-FORMAT-tpN]",
+)
+@click.option("--force", is_flag=True, help="Replace the artifact at DIR.")
+@click.option(
+    "--target",
+    multiple=True,
+    default=("cpu",),
+    metavar="NAME",
+    help="What to compile for; may be given several times.  [default: cpu]",
+)
+@click.option(
+    "--dtype",
+    default="float32",
+    show_default=True,
+    metavar="NAME",
+    help="Precision of weights, arithmetic and KV cache.",
+)
+@click.option("--int8", is_flag=True, help="Quantize weights to 8-bit integers.")
+@click.option("--fp8", is_flag=True, help=f"Quantize to FP8. {LATER}")
+@click.option("--nvfp4", is_flag=True, help=f"Quantize to NVFP4. {LATER}")
+@click.option("--int4", is_flag=True, help=f"Quantize weights to 4-bit integers. {LATER}")
+@click.option("--quant", metavar="NAME", help="The same by name: none or int8.")
+@click.option("--kv", metavar="NAME", help=f"Precision of the KV cache. {LATER}")
+@click.option(
+    "--tp",
+    type=COUNT,
+    default=1,
+    metavar="N",
+    help=f"Ranks that share the model. More than 1: {LATER.lower()}",
+)
+@click.option(
+    "--max-seq-len", type=COUNT, metavar="N", help="Tokens of prompt and answer together."
+)
+@click.option("--max-num-seqs", type=COUNT, metavar="N", help="Sequences in one step.")
+@click.option("--max-num-tokens", type=COUNT, metavar="N", help="Tokens in one step.")
+@click.option("--block-size", type=COUNT, metavar="N", help="Tokens in one KV block.")
+@click.option(
+    "--kv-cache-bytes", type=ByteSize(), help="Memory of the KV pools, such as 512MiB, 2GB or 1g."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Show neither plan nor progress.")
+def command(**options: Any) -> None:
+    """Compile MODEL ahead of time into one verified artifact.
+
+    MODEL is a Hugging Face folder, a GGUF file, or ORG/NAME@REVISION on the Hugging Face hub. Limits that
+    are not given are derived from the model; the plan, which is shown first, says what they are.
+    """
+    compile_model(Options(**options))
+
+
+def compile_model(options: Options) -> None:
+    """Plan, show, build and report.
+
+    Raises:
+        ForerunError: the request is refused, or the build failed or was interrupted.
+    """
+    started = time.monotonic()
+    request = request_from(options)
+    if options.output is not None:
+        check_free(options.output, replace_existing=options.force)
+    plan = pipeline.plan(request)
+    refuse_unservable(plan.checkpoint.tokenizer)
+    destination = options.output or Path(plan.default_name)
+    check_free(destination, replace_existing=options.force)
+    display = display_for(quiet=options.quiet)
+    show_plan(plan, destination, display)
+    artifact = build(plan, destination, display=display, replace_existing=options.force)
+    took = format_duration(time.monotonic() - started)
+    click.echo(f"{destination}: {format_bytes(size_of(artifact))} in {took}")
+
+
+def request_from(options: Options) -> pipeline.CompileRequest:
+    """Give the pipeline's request.
+
+    Raises:
+        UserError: an option asks for what this version can't do, or two options contradict each other.
+    """
+    refuse_later(options)
+    return pipeline.CompileRequest(
+        model=options.model,
+        targets=options.target,
+        options=TargetOptions(
+            dtype=options.dtype, quant=quant_from(options.formats), tp=options.tp
+        ),
+        limits=LimitOptions(
+            max_seq_len=options.max_seq_len,
+            max_num_seqs=options.max_num_seqs,
+            max_num_tokens=options.max_num_tokens,
+            block_size=options.block_size,
+            kv_cache_bytes=options.kv_cache_bytes,
+        ),
+    )
+
+
+def refuse_unservable(files: TokenizerFiles) -> None:
+    """Refuse a tokenizer or a chat template that could be packed, but not served afterwards.
+
+    The pipeline can't ask: of builder, the command line alone knows the serving side.
+
+    Raises:
+        UserError: names what is wrong with it.
+    """
+    check_tokenizer(files.tokenizer_json)
+    if files.chat_template is not None:
+        check_template(files.chat_template)
+
+
+def refuse_later(options: Options) -> None:
+    """Refuse by name, all at once, what only later versions can do.
+
+    Raises:
+        UnsupportedError: an option asks for such a thing.
+    """
+    refused = [f"format {name}" for name in options.formats if name in LATER_FORMATS]
+    refused += [] if options.kv is None else [f"--kv {options.kv}"]
+    refused += [] if options.tp == 1 else [f"--tp {options.tp}"]
+    if refused:
+        formats = ", ".join(("none", *FORMATS))
+        raise UnsupportedError(
+            f"{' and '.join(refused)}: not in this version, which supports the formats {formats}, "
+            "KV in the precision of --dtype, and --tp 1"
+        )
+
+
+def quant_from(formats: tuple[str, ...]) -> str:
+    """Give the one format asked for; `none` without any.
+
+    Raises:
+        UserError: several formats, or an unknown one.
+    """
+    if len(formats) > 1:
+        raise UserError(
+            f"one format at a time; given {' and '.join(formats)}, leave out all but one"
+        )
+    name = formats[0] if formats else "none"
+    supported = ("none", *FORMATS)
+    if name not in supported:
+        raise UserError(unknown_name("format", name, supported))
+    return name
+
+
+def build(
+    plan: pipeline.BuildPlan, destination: Path, *, display: Display, replace_existing: bool
+) -> Artifact:
+    """Build the planned artifact while showing progress.
+
+    Raises:
+        WorkError: the build failed or was interrupted; nothing is left behind then.
+    """
+    try:
+        with stop_signals_interrupt(), display.progress() as progress:
+            return pipeline.build(
+                plan, destination, progress=progress, replace_existing=replace_existing
+            )
+    except KeyboardInterrupt as stop:
+        raise WorkError("interrupted; nothing was left behind") from stop
+
+
+def size_of(artifact: Artifact) -> int:
+    """Bytes of all files that the manifest names."""
+    return sum(record.size_bytes for record in artifact.manifest.files.values())

@@ -1,0 +1,227 @@
+"""`builder generate`: continue prompts with an artifact, together in one engine.
+
+Only generated text reaches stdout. Prompts never reach a message.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+
+from builder.cli.display import Silence, TerminalDisplay, display_on
+from builder.cli.machine import refuse_two_runtimes
+from builder.cli.outputs import JsonOutput, TextOutput
+from builder.cli.run import Outcome, naming_prompt, run_requests
+from builder.cli.session import Session, open_session
+from builder.cli.stats import stats_rows
+from builder.errors import EngineError, UserError
+from triton_backend.request import FinishReason, Request, SamplingParams
+
+STDIN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line of `builder generate` asks for."""
+
+    artifact: Path
+    prompts: tuple[str, ...]
+    chat: bool
+    system: str | None
+    parse_special: bool
+    max_tokens: int | None
+    min_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int | None
+    stop: tuple[str, ...]
+    stop_token_id: tuple[int, ...]
+    ignore_eos: bool
+    target: str | None
+    threads: int | None
+    stats: bool
+    as_json: bool
+
+    @property
+    def params(self) -> SamplingParams:
+        """Sampling parameters, the same for every prompt."""
+        return SamplingParams(
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            seed=self.seed,
+            max_tokens=self.max_tokens,
+            min_tokens=self.min_tokens,
+            stop_token_ids=self.stop_token_id,
+            stop=self.stop,
+            ignore_eos=self.ignore_eos,
+        )
+
+
+@click.command(short_help="Generate text with an artifact.")
+@click.argument("artifact", type=click.Path(path_type=Path), metavar="DIR")
+@click.argument("prompts", nargs=-1, required=True, metavar="PROMPT...")
+@click.option("--chat", is_flag=True, help="Render each prompt as a user message of a chat.")
+@click.option("--system", metavar="TEXT", help="System message of the chat.")
+@click.option(
+    "--parse-special",
+    is_flag=True,
+    help="Let special tokens that a prompt spells out be those tokens; they are text otherwise.",
+)
+@click.option(
+    "--max-tokens", type=int, metavar="N", help="Tokens of an answer.  [default: up to the limit]"
+)
+@click.option(
+    "--min-tokens", type=int, default=0, metavar="N", help="Tokens before anything ends an answer."
+)
+@click.option(
+    "--temperature",
+    type=float,
+    default=0.0,
+    show_default=True,
+    metavar="X",
+    help="0 is greedy (the most likely token); above, tokens are drawn.",
+)
+@click.option(
+    "--top-k", type=int, default=0, metavar="N", help="Draw among the N most likely tokens."
+)
+@click.option(
+    "--top-p", type=float, default=1.0, metavar="X", help="Draw among this share of probability."
+)
+@click.option("--seed", type=int, metavar="N", help="Make drawn answers repeatable.")
+@click.option("--stop", multiple=True, metavar="TEXT", help="Text that ends an answer; repeatable.")
+@click.option(
+    "--stop-token-id", type=int, multiple=True, metavar="N", help="Id that ends one; repeatable."
+)
+@click.option("--ignore-eos", is_flag=True, help="Go on after the model's own end tokens.")
+@click.option("--target", metavar="NAME", help="Engine to run.  [default: the artifact's first]")
+@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Threads of the engine.")
+@click.option("--stats", is_flag=True, help="Show TTFT and tokens/s on stderr.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a prompt and line.")
+def command(**options: Any) -> None:
+    """Continue each PROMPT with the artifact in DIR; - reads a prompt from stdin.
+
+    Several prompts run together, give the same text as one by one, and are printed in their order.
+    """
+    generate(Options(**options), sys.stdin.buffer, sys.stdout.buffer)
+
+
+def generate(options: Options, stdin: BinaryIO, stdout: BinaryIO) -> None:
+    """Open the artifact, run the prompts and write the answers.
+
+    Raises:
+        UserError: the artifact, a prompt or an option can't be used; nothing was generated then.
+        EngineError: an answer could not be finished.
+    """
+    refuse_two_runtimes()
+    refuse_contradictions(options)
+    params, prompts = options.params, read_prompts(options.prompts, stdin)
+    started = time.perf_counter()
+    loading = TerminalDisplay(sys.stderr, keep_bars=False) if sys.stderr.isatty() else Silence()
+    with open_session(
+        options.artifact, display=loading, target=options.target, threads=options.threads
+    ) as session:
+        load_s = time.perf_counter() - started
+        requests = [
+            Request(str(number), ids, params)
+            for number, ids in enumerate(encode_all(session, prompts, options))
+        ]
+        output = (JsonOutput if options.as_json else TextOutput)(stdout, len(requests))
+        outcomes = run_requests(session.engine, requests, output=output, clock=time.perf_counter)
+    if options.stats:
+        display_on(sys.stderr).facts("Stats", stats_rows(outcomes, load_s=load_s))
+    raise_failed(outcomes)
+
+
+def refuse_contradictions(options: Options) -> None:
+    """Refuse options that would have no effect.
+
+    Raises:
+        UserError: names the option and what to do.
+    """
+    if options.system is not None:
+        refuse_other_encodings("--system", options.system)
+        if not options.chat:
+            raise UserError(
+                "--system is part of a chat; add --chat, or put the text into the prompt"
+            )
+    if options.chat and options.parse_special:
+        raise UserError(
+            "--parse-special is for plain prompts; in a chat only the template writes special tokens"
+        )
+
+
+def read_prompts(prompts: tuple[str, ...], stdin: BinaryIO) -> list[str]:
+    """Give the prompts, `-` replaced by the whole of stdin.
+
+    Raises:
+        UserError: stdin is named twice, or a prompt is not UTF-8.
+    """
+    if prompts.count(STDIN) > 1:
+        raise UserError(f"stdin can be read once; give {STDIN} for one prompt only")
+    texts = [
+        stdin.read().decode("utf-8", "surrogateescape") if prompt == STDIN else prompt
+        for prompt in prompts
+    ]
+    for number, text in enumerate(texts, start=1):
+        refuse_other_encodings(f"prompt {number}", text)
+    return texts
+
+
+def refuse_other_encodings(name: str, text: str) -> None:
+    """Refuse text that was not UTF-8: bytes that could not be read are lone surrogates in it.
+
+    Raises:
+        UserError: names the first such character, counted from 1.
+    """
+    wrong = next(
+        (place for place, letter in enumerate(text, 1) if "\ud800" <= letter <= "\udfff"), 0
+    )
+    if wrong:
+        raise UserError(f"{name} is not UTF-8 text from character {wrong} on; convert it first")
+
+
+def encode_all(session: Session, prompts: Sequence[str], options: Options) -> list[tuple[int, ...]]:
+    """Give the token ids of every prompt, as a chat or as plain text.
+
+    Raises:
+        UserError: the artifact has no chat template, or a prompt can't be encoded.
+    """
+    encode = encoder(session, options)
+    ids = []
+    for number, prompt in enumerate(prompts, start=1):
+        with naming_prompt(number, len(prompts)):
+            ids.append(encode(prompt))
+    return ids
+
+
+def encoder(session: Session, options: Options) -> Callable[[str], tuple[int, ...]]:
+    """Give the function that turns a prompt into token ids."""
+    if options.chat:
+        template = session.chat_template()
+        system = [] if options.system is None else [{"role": "system", "content": options.system}]
+        return lambda prompt: session.encode_chat(
+            template, [*system, {"role": "user", "content": prompt}]
+        )
+    return session.encode_with_control if options.parse_special else session.encode_text
+
+
+def raise_failed(outcomes: list[Outcome]) -> None:
+    """Fail when an answer ended with an error.
+
+    Raises:
+        EngineError: names the prompts and the first error.
+    """
+    failed = [
+        (number, outcome.error)
+        for number, outcome in enumerate(outcomes, start=1)
+        if outcome.finish_reason is FinishReason.ERROR
+    ]
+    if failed:
+        numbers = ", ".join(str(number) for number, _ in failed)
+        raise EngineError(f"no complete answer for prompt {numbers}: {failed[0][1]}")

@@ -1,0 +1,86 @@
+"""The `builder` command: a table of commands, each imported only when it runs.
+
+`builder --help` therefore imports no numpy, onnx or torch and answers at once.
+"""
+
+import importlib
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from builder.cli.failures import reported
+from builder.errors import UserError, unknown_name
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a command is, and its line in the help of the group."""
+
+    place: str
+    """`module:attribute` of the click command."""
+    help: str
+
+
+COMMANDS = {
+    "compile": Entry("builder.cli.compile:command", "Compile a checkpoint into one artifact."),
+    "inspect": Entry("builder.cli.inspect:command", "Show what an artifact is and holds."),
+    "generate": Entry("builder.cli.generate:command", "Generate text with an artifact."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are looked up."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Give the names in the order of a user's work."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import a command; None when there is no such name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name].place.partition(":")
+        found = getattr(importlib.import_module(module), attribute)
+        assert isinstance(found, click.Command)
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the arguments begin with.
+
+        Raises:
+            UserError: there is no such command.
+        """
+        if args[0] not in COMMANDS:
+            raise UserError(unknown_name("command", args[0], COMMANDS))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the table of commands from `COMMANDS`, without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; any failure becomes one line and an exit code."""
+        with reported(debug=ctx.params["debug"]):
+            return super().invoke(ctx)
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option("--debug", is_flag=True, help="Show the traceback of a failure before its one line.")
+@click.version_option(package_name="forerun", prog_name="builder")
+def main(debug: bool) -> None:
+    """Compile language models ahead of time, and run what was compiled."""
+    # Without a handler of ours, logging would write the traceback of a failed engine step to stderr.
+    handler = logging.StreamHandler() if debug else logging.NullHandler()
+    logging.basicConfig(handlers=[handler])
+
+
+if __name__ == "__main__":
+    main()

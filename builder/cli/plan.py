@@ -1,0 +1,53 @@
+"""Shows what a build will do and take, beside what the machine has, before any of it is done."""
+
+import shutil
+from pathlib import Path
+
+from builder.cli.display import Display, Rows
+from builder.cli.lines import kv_line, limits_line, model_line
+from builder.cli.machine import available_memory_bytes
+from builder.cli.sizes import format_bytes
+from builder.pipeline import BuildPlan
+from builder.targets import ALIASES
+
+
+def show_plan(plan: BuildPlan, destination: Path, display: Display) -> None:
+    """Show what will be built and what that takes beside what the machine has."""
+    memory = available_memory_bytes()
+    disk = shutil.disk_usage(destination.parent).free
+    peak, needed = plan.estimate.peak_bytes, plan.estimate.disk_bytes
+    machine_rows = [
+        ("peak memory", f"about {format_bytes(peak)} of {format_bytes(memory)} available"),
+        ("disk", f"about {format_bytes(needed)} of {format_bytes(disk)} free"),
+        ("output", str(destination)),
+    ]
+    display.facts("Plan", [*plan_rows(plan), *machine_rows])
+    for note in plan.notes:
+        display.note(f"note: {note}")
+    if peak > memory:
+        display.note(
+            f"warning: the build may take {format_bytes(peak)} of memory, {format_bytes(memory)} are "
+            "available; close other programs or use a larger machine"
+        )
+
+
+def plan_rows(plan: BuildPlan) -> Rows:
+    """Give the names and values that describe a plan."""
+    options, source = plan.request.options, plan.checkpoint.source
+    return [
+        ("source", f"{source.name} ({source.kind}, {format_bytes(source.num_bytes)})"),
+        ("model", model_line(plan.config)),
+        ("precision", f"{options.dtype}, quantization {options.quant}"),
+        *(("target", target_line(*names)) for names in plan.targets),
+        ("weights", format_bytes(plan.estimate.weights_bytes)),
+        ("limits", limits_line(plan.limits)),
+        ("KV cache", kv_line(plan.kv, plan.limits)),
+    ]
+
+
+def target_line(asked: str, realized: str) -> str:
+    """Say which target a name stands for, and why."""
+    if asked == realized:
+        return asked
+    _, reason = ALIASES[asked]
+    return f"{asked} -> {realized}: {reason}"

@@ -1,0 +1,31 @@
+"""Stop signals end a command like Ctrl-C."""
+
+import os
+import signal
+
+import pytest
+
+from builder.cli.interruption import SIGNALS, stop_signals_interrupt
+
+
+def stopped_by(number: signal.Signals, cleaned: list[signal.Signals]) -> None:
+    with stop_signals_interrupt():
+        try:
+            os.kill(os.getpid(), number)
+        finally:
+            cleaned.append(number)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_stop_signal_interrupts_the_body(number: signal.Signals) -> None:
+    cleaned: list[signal.Signals] = []
+    with pytest.raises(KeyboardInterrupt):
+        stopped_by(number, cleaned)
+    assert cleaned == [number]
+
+
+def test_afterwards_the_signals_do_what_they_did_before() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with stop_signals_interrupt():
+        assert [signal.getsignal(number) for number in SIGNALS] != before
+    assert [signal.getsignal(number) for number in SIGNALS] == before
