@@ -121,3 +121,14 @@ def test_threads_default_to_the_usable_cores_and_are_bounded() -> None:
     for wrong in (0, -1, 10_000):
         with pytest.raises(UserError, match=str(wrong)):
             usable_threads(wrong)
+
+
+@pytest.mark.parametrize("size", [5, 9000])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_row_that_is_no_number_is_told_by_its_log_sum_exp(size: int, wrong: float) -> None:
+    rows = np.zeros((2, size), np.float32)
+    rows[0, 3] = wrong
+    result = result_from_rows(rows, asks(4, 1.0, 1.0))
+    assert np.isnan(result.logsumexp[0])
+    assert result.logsumexp[1] == pytest.approx(np.log(size))
+    assert result.candidate_ids.tolist()[1] == [0, 1, 2, 3]

@@ -1,0 +1,159 @@
+"""What a step's tokens do to answers: they grow, they end, and they fail alone."""
+
+import logging
+
+import pytest
+
+from tests.triton_backend.fakes import FakeText
+from tests.triton_backend.making import make_sequence
+from triton_backend.commit import commit, cut_off
+from triton_backend.request import Delta, FinishReason
+from triton_backend.scheduler import Scheduled, StepPlan
+from triton_backend.sequence import Sequence
+from triton_backend.text import TextStage
+
+
+QUOTE = "words of an answer"
+
+
+class BrokenText(FakeText):
+    """Fails for one request, with a message that quotes the answer."""
+
+    def extend(self, request_id, token_ids):
+        if request_id == "bad":
+            raise ValueError(QUOTE)
+        return super().extend(request_id, token_ids)
+
+    def finish(self, request_id):
+        if request_id == "bad":
+            raise KeyError(QUOTE)
+        return super().finish(request_id)
+
+
+def started(stage: TextStage, *sequences: Sequence) -> None:
+    for sequence in sequences:
+        stage.start(sequence.request)
+
+
+def commit_one(
+    sequence: Sequence, token_id: int | None, stage: TextStage, *, count: int | None = None
+) -> Delta:
+    """Commit a step that computes all that is pending of a sequence, or `count` tokens."""
+    share = Scheduled(sequence, sequence.num_pending if count is None else count, True)
+    (delta,) = commit(StepPlan((share,), ()), [token_id], stage)
+    return delta
+
+
+@pytest.fixture
+def stage() -> FakeText:
+    return FakeText()
+
+
+def test_a_token_and_its_text_are_told(stage: FakeText) -> None:
+    sequence = make_sequence("a", 3)
+    started(stage, sequence)
+    assert commit_one(sequence, 2, stage) == Delta(
+        request_id="a",
+        token_ids=(2,),
+        text="c",
+        finish_reason=None,
+        stop_reason=None,
+        num_prompt_tokens=3,
+        num_generated_tokens=1,
+    )
+    assert (sequence.num_computed, sequence.num_pending) == (3, 1)
+    assert sequence.token_ids.tolist() == [0, 1, 2, 2]
+
+
+def test_a_chunk_counts_as_computed_and_tells_nothing(stage: FakeText) -> None:
+    sequence = make_sequence("a", 9)
+    plan = StepPlan((Scheduled(sequence, 4, False),), ())
+    assert commit(plan, [], stage) == []
+    assert (sequence.num_computed, sequence.num_known) == (4, 9)
+
+
+def test_tokens_go_to_the_sequences_with_a_row(stage: FakeText) -> None:
+    a, b, c = make_sequence("a", 1), make_sequence("b", 9), make_sequence("c", 2)
+    started(stage, a, b, c)
+    plan = StepPlan((Scheduled(a, 1, True), Scheduled(b, 4, False), Scheduled(c, 2, True)), ())
+    deltas = commit(plan, [5, 6], stage)
+    assert [(delta.request_id, delta.token_ids) for delta in deltas] == [("a", (5,)), ("c", (6,))]
+
+
+def test_a_stopping_id_ends_the_answer_and_gives_no_text(stage: FakeText) -> None:
+    sequence = make_sequence("a", 3, stop_token_ids=(7,), stop=("xyz",))
+    started(stage, sequence)
+    assert commit_one(sequence, 1, stage).text == ""  # held back
+    delta = commit_one(sequence, 7, stage)
+    assert (delta.token_ids, delta.text) == ((7,), "b")
+    assert (delta.finish_reason, delta.stop_reason) == (FinishReason.STOP, 7)
+    assert delta.num_generated_tokens == 2
+    assert not stage.live
+
+
+def test_a_stop_string_ends_the_answer_before_it(stage: FakeText) -> None:
+    sequence = make_sequence("a", 3, stop=("cd",))
+    started(stage, sequence)
+    texts = [commit_one(sequence, token_id, stage).text for token_id in (1, 2)]
+    delta = commit_one(sequence, 3, stage)
+    assert [*texts, delta.text] == ["", "b", ""]
+    assert (delta.finish_reason, delta.stop_reason) == (FinishReason.STOP, "cd")
+    assert delta.token_ids == (3,)
+    assert not stage.live
+
+
+def test_the_last_token_allowed_ends_the_answer_with_the_text_held_back(stage: FakeText) -> None:
+    sequence = make_sequence("a", 3, stop=("xyz",))
+    sequence.max_known = 5
+    started(stage, sequence)
+    assert commit_one(sequence, 1, stage).finish_reason is None
+    delta = commit_one(sequence, 2, stage)
+    assert (delta.finish_reason, delta.stop_reason) == (FinishReason.LENGTH, None)
+    assert delta.text == "bc"
+
+
+@pytest.mark.parametrize("params", [{"stop_token_ids": (2,)}, {"stop": ("c",)}])
+def test_a_stop_at_the_last_token_allowed_is_a_stop(stage: FakeText, params: dict) -> None:
+    sequence = make_sequence("a", 3, **params)
+    sequence.max_known = 4
+    started(stage, sequence)
+    assert commit_one(sequence, 2, stage).finish_reason == FinishReason.STOP
+
+
+def test_logits_that_are_no_numbers_end_their_answer_alone(stage: FakeText) -> None:
+    a, b = make_sequence("a", 1), make_sequence("b", 1)
+    started(stage, a, b)
+    plan = StepPlan((Scheduled(a, 1, True), Scheduled(b, 1, True)), ())
+    failed, fine = commit(plan, [None, 4], stage)
+    assert (failed.finish_reason, failed.token_ids) == (FinishReason.ERROR, ())
+    assert failed.error == "the engine gave logits that are not finite numbers."
+    assert (fine.finish_reason, fine.token_ids) == (None, (4,))
+    assert set(stage.live) == {"b"}
+
+
+def test_a_failing_text_stage_ends_its_answer_alone_and_quotes_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = BrokenText()
+    bad, good = make_sequence("bad", 1), make_sequence("good", 1)
+    started(stage, bad, good)
+    plan = StepPlan((Scheduled(bad, 1, True), Scheduled(good, 1, True)), ())
+    failed, fine = commit(plan, [3, 4], stage)
+    assert failed.finish_reason == FinishReason.ERROR
+    assert failed.error == "turning tokens into text failed with ValueError."
+    assert (failed.token_ids, failed.num_generated_tokens) == ((), 0)
+    assert (fine.finish_reason, fine.text) == (None, "e")
+    assert [record.levelno for record in caplog.records] == [logging.ERROR] * 2
+    assert "ValueError" in caplog.text
+    assert "test_commit.py" in caplog.text
+    assert QUOTE not in caplog.text
+
+
+def test_a_cut_off_answer_drops_the_text_held_back(stage: FakeText) -> None:
+    sequence = make_sequence("a", 3, stop=("xyz",))
+    started(stage, sequence)
+    commit_one(sequence, 1, stage)
+    delta = cut_off(sequence, FinishReason.CANCELLED, stage)
+    assert (delta.text, delta.token_ids, delta.error) == ("", (), None)
+    assert (delta.finish_reason, delta.num_generated_tokens) == (FinishReason.CANCELLED, 1)
+    assert not stage.live

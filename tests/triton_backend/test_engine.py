@@ -1,0 +1,304 @@
+"""The engine, case by case; `test_workloads.py` has the mixtures."""
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from builder.artifact.step import RowAsks, StepResult, StepTensors
+from builder.errors import ArtifactError, EngineError, RequestError
+from builder.targets.executor import Executor, result_from_rows
+from builder.targets.scripted.execute import ScriptedExecutor
+from tests.triton_backend.fakes import FakeText
+from tests.triton_backend.making import make_limits
+from tests.triton_backend.oracle import Model
+from triton_backend.config import EngineConfig
+from triton_backend.engine import Engine, fresh_seed
+from triton_backend.request import Delta, FinishReason, Request, SamplingParams
+
+VOCAB = 50
+PROMPT = (3, 1, 4, 1, 5)
+
+
+class FailingExecutor(ScriptedExecutor):
+    """Fails in chosen steps."""
+
+    failures: dict[int, BaseException] = {}  # noqa: RUF012 - replaced, never changed
+    num_steps = 0
+
+    def execute(self, step: StepTensors, asks: RowAsks) -> StepResult:
+        self.num_steps += 1
+        if self.num_steps in self.failures:
+            raise self.failures[self.num_steps]
+        return super().execute(step, asks)
+
+
+class ConstantExecutor(ScriptedExecutor):
+    """Gives the same logits for every row."""
+
+    row = np.zeros(VOCAB, np.float32)
+
+    def execute(self, step: StepTensors, asks: RowAsks) -> StepResult:
+        return result_from_rows(np.tile(self.row, (len(step.logit_rows), 1)), asks)
+
+
+def make_engine(
+    executor: Executor | None = None, *, end_ids: Iterable[int] = (), **given: Any
+) -> Engine:
+    made = executor or ScriptedExecutor(make_limits(), block_size=4, vocab_size=VOCAB)
+    return Engine(made, end_token_ids=end_ids, **given)
+
+
+def failing_engine(failures: dict[int, BaseException], **limits: int) -> Engine:
+    executor = FailingExecutor(make_limits(**limits), block_size=4, vocab_size=VOCAB)
+    executor.failures = failures
+    return make_engine(executor)
+
+
+def request(name: str = "a", prompt: tuple[int, ...] = PROMPT, **params: Any) -> Request:
+    return Request(name, prompt, SamplingParams(**{"temperature": 0, "max_tokens": 6, **params}))
+
+
+def drain(engine: Engine) -> dict[str, list[Delta]]:
+    """Step until nothing is left; give the deltas of each request."""
+    heard: dict[str, list[Delta]] = {}
+    while engine.has_work:
+        for delta in engine.step():
+            heard.setdefault(delta.request_id, []).append(delta)
+    return heard
+
+
+def token_ids(deltas: list[Delta]) -> tuple[int, ...]:
+    return tuple(token_id for delta in deltas for token_id in delta.token_ids)
+
+
+def test_an_idle_engine_has_no_work_and_no_news() -> None:
+    engine = make_engine()
+    assert not engine.has_work
+    assert engine.step() == []
+
+
+def test_a_request_gets_one_token_per_step_and_ends_once() -> None:
+    engine = make_engine()
+    engine.submit(request())
+    deltas = drain(engine)["a"]
+    expected = Model(VOCAB, frozenset()).answer(PROMPT, request().params, seed=0, max_known=11)
+    assert token_ids(deltas) == expected.token_ids
+    assert [delta.num_generated_tokens for delta in deltas] == [1, 2, 3, 4, 5, 6]
+    reasons = [delta.finish_reason for delta in deltas]
+    assert reasons == [None] * 5 + [FinishReason.LENGTH]
+    assert engine.scheduler.pool.num_used == 0
+
+
+def test_blocks_are_free_as_soon_as_the_last_token_is_told() -> None:
+    engine = make_engine()
+    engine.submit(request(max_tokens=1))
+    (delta,) = engine.step()
+    assert delta.finish_reason == FinishReason.LENGTH
+    assert engine.scheduler.pool.num_used == 0
+    assert not engine.has_work
+
+
+def test_an_end_id_ends_the_answer_unless_it_is_ignored() -> None:
+    engine = make_engine()
+    engine.submit(request())
+    free = token_ids(drain(engine)["a"])
+    engine = make_engine(end_ids=[free[2]])
+    engine.submit(request("a"))
+    engine.submit(request("b", ignore_eos=True))
+    heard = drain(engine)
+    first = free.index(free[2])
+    assert token_ids(heard["a"]) == free[: first + 1]
+    assert heard["a"][-1].stop_reason == free[2]
+    assert token_ids(heard["b"]) == free
+
+
+def test_a_text_stage_gives_text_and_finds_stop_strings() -> None:
+    engine = make_engine(text_stage=FakeText())
+    engine.submit(request(max_tokens=None, stop=("ab", "e")))
+    deltas = drain(engine)["a"]
+    assert deltas[-1].stop_reason in {"ab", "e"}
+    assert "e" not in "".join(delta.text for delta in deltas)
+
+
+def test_many_together_answer_as_each_alone() -> None:
+    requests = [
+        request(f"r{index}", PROMPT[: 1 + index % 5], temperature=1.5, seed=index)
+        for index in range(20)
+    ]
+    together = make_engine()
+    for one in requests:
+        together.submit(one)
+    heard = drain(together)
+    for one in requests:
+        alone = make_engine()
+        alone.submit(one)
+        assert token_ids(heard[one.request_id]) == token_ids(drain(alone)[one.request_id])
+
+
+def test_the_same_seed_gives_the_same_answer_and_another_another() -> None:
+    engine = make_engine()
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        engine.submit(request(name, temperature=100, seed=seed))
+    heard = drain(engine)
+    assert token_ids(heard["a"]) == token_ids(heard["b"]) != token_ids(heard["c"])
+
+
+def test_without_a_seed_each_request_draws_its_own() -> None:
+    drawn = iter([1, 2])
+    engine = make_engine(draw_seed=lambda: next(drawn))
+    for name, seed in (("a", None), ("b", 7), ("c", None), ("d", 1)):
+        engine.submit(request(name, temperature=100, seed=seed))
+    heard = drain(engine)
+    assert token_ids(heard["a"]) == token_ids(heard["d"]) != token_ids(heard["c"])
+
+
+def test_fresh_seeds_differ_and_are_seeds() -> None:
+    seeds = {fresh_seed() for _ in range(10)}
+    assert len(seeds) == 10
+    assert all(SamplingParams(seed=seed) for seed in seeds)
+
+
+@pytest.mark.parametrize("num_steps", [0, 1, 3])
+def test_cancel_frees_everything_at_once_waiting_or_running(num_steps: int) -> None:
+    stage = FakeText()
+    engine = make_engine(text_stage=stage)
+    engine.submit(request())
+    for _ in range(num_steps):
+        engine.step()
+    delta = engine.cancel("a")
+    assert delta is not None
+    assert (delta.finish_reason, delta.num_generated_tokens) == (
+        FinishReason.CANCELLED,
+        num_steps,
+    )
+    assert not engine.has_work
+    assert not stage.live
+    assert engine.scheduler.pool.num_used == 0
+    assert engine.step() == []
+
+
+def test_cancelling_what_is_unknown_or_over_is_no_news() -> None:
+    engine = make_engine()
+    assert engine.cancel("a") is None
+    engine.submit(request(max_tokens=1))
+    drain(engine)
+    assert engine.cancel("a") is None
+
+
+def test_cancelling_one_leaves_the_others() -> None:
+    engine = make_engine()
+    engine.submit(request("a"))
+    engine.submit(request("b"))
+    engine.step()
+    engine.cancel("a")
+    heard = drain(engine)
+    assert set(heard) == {"b"}
+    assert heard["b"][-1].finish_reason == FinishReason.LENGTH
+
+
+REFUSED: list[tuple[Request, str]] = [
+    (request(prompt=()), "the prompt must have at least 1 token"),
+    (request(prompt=(3, VOCAB)), r"prompt_token_ids\[1\] must be an id from 0 to 49; got 50"),
+    (request(prompt=(-1,)), r"prompt_token_ids\[0\] must be an id from 0 to 49; got -1"),
+    (request(stop_token_ids=(99,)), r"stop_token_ids\[0\] must be an id from 0 to 49; got 99"),
+    (request(max_tokens=996), "exceed max_seq_len 1000"),
+    (request(stop=("x",)), "stop strings need text"),
+]
+
+
+@pytest.mark.parametrize(("refused", "message"), REFUSED)
+def test_a_request_that_cannot_be_served_is_refused_and_leaves_nothing(
+    refused: Request, message: str
+) -> None:
+    engine = make_engine()
+    with pytest.raises(RequestError, match=message):
+        engine.submit(refused)
+    assert not engine.has_work
+    engine.submit(request())
+    assert drain(engine)["a"][-1].finish_reason == FinishReason.LENGTH
+
+
+def test_an_id_in_use_is_refused_and_one_that_is_over_is_not() -> None:
+    engine = make_engine()
+    engine.submit(request())
+    with pytest.raises(RequestError, match="request_id 'a' is in use; choose another"):
+        engine.submit(request())
+    assert len(drain(engine)["a"]) == 6
+    engine.submit(request())
+    assert len(drain(engine)["a"]) == 6
+
+
+def test_end_ids_must_be_in_the_vocabulary() -> None:
+    with pytest.raises(ArtifactError, match="end token id 50 is not in the vocabulary of 50 ids"):
+        make_engine(end_ids=[2, 50])
+
+
+def test_a_failed_step_ends_those_who_run_and_spares_those_who_wait(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine = failing_engine({2: EngineError("the plan broke")}, max_num_seqs=2)
+    for name in "abc":
+        engine.submit(request(name))
+    engine.step()
+    failed = engine.step()
+    assert [(delta.request_id, delta.error) for delta in failed] == [
+        ("a", "the engine failed: the plan broke"),
+        ("b", "the engine failed: the plan broke"),
+    ]
+    assert {delta.finish_reason for delta in failed} == {FinishReason.ERROR}
+    assert engine.scheduler.pool.num_used == 0
+    assert "a step of 2 sequences failed" in caplog.text
+    heard = drain(engine)
+    assert set(heard) == {"c"}
+    assert heard["c"][-1].finish_reason == FinishReason.LENGTH
+
+
+def test_a_failure_of_another_kind_is_told_by_its_type_alone() -> None:
+    engine = failing_engine({1: ValueError("it may quote a prompt")})
+    engine.submit(request())
+    (delta,) = engine.step()
+    assert delta.error == "the engine failed: ValueError"
+
+
+def test_the_engine_serves_on_after_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+    engine = failing_engine({1: ValueError(), 3: ValueError()})
+    seen = []
+    for number in range(3):
+        engine.submit(request(f"r{number}"))
+        seen.append(drain(engine)[f"r{number}"][-1].finish_reason)
+    assert seen == [FinishReason.ERROR, FinishReason.ERROR, FinishReason.LENGTH]
+
+
+def test_an_interrupt_is_not_swallowed() -> None:
+    engine = failing_engine({1: KeyboardInterrupt()})
+    engine.submit(request())
+    with pytest.raises(KeyboardInterrupt):
+        engine.step()
+    assert drain(engine)["a"][-1].finish_reason == FinishReason.LENGTH
+
+
+def test_logits_that_are_no_numbers_fail_one_request_and_not_the_step() -> None:
+    executor = ConstantExecutor(make_limits(), block_size=4, vocab_size=VOCAB)
+    executor.row = np.full(VOCAB, np.nan, np.float32)
+    engine = make_engine(executor)
+    engine.submit(request("drawn", temperature=1.0))
+    engine.submit(request("greedy"))
+    deltas = {delta.request_id: delta for delta in engine.step()}
+    assert deltas["drawn"].finish_reason == FinishReason.ERROR
+    assert deltas["drawn"].error == "the engine gave logits that are not finite numbers."
+    assert deltas["greedy"].finish_reason is None
+
+
+@pytest.mark.parametrize("num_candidates", [1, 3, 64])
+def test_no_setting_changes_an_answer(num_candidates: int) -> None:
+    def answer(config: EngineConfig | None) -> tuple[int, ...]:
+        engine = make_engine(config=config)
+        engine.submit(request(temperature=2.0, top_p=0.97, seed=5, max_tokens=30))
+        return token_ids(drain(engine)["a"])
+
+    config = EngineConfig(num_candidates=num_candidates, watermark=0.5)
+    assert answer(config) == answer(None)

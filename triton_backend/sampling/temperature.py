@@ -1,0 +1,25 @@
+"""Temperature: turns the largest logits of each row into weights. Always the first step of a draw."""
+
+import numpy as np
+
+from builder.artifact.step import Float32
+from triton_backend.sampling.kept import Kept
+
+
+def weigh(logits: Float32, temperatures: Float32, logsumexp: Float32, *, vocab_size: int) -> Kept:
+    """Weigh logits `[R, M]`, largest first, at `temperatures` `[R]`; keep the whole vocabulary.
+
+    `logsumexp` `[R]` tells the mass of the whole row. It was taken at the temperature as float32, so
+    the weights are too; all else is float64.
+    """
+    scale = temperatures.astype(np.float64)
+    largest = logits[:, 0].astype(np.float64)
+    weights = np.exp((logits - largest[:, None]) / scale[:, None])
+    mass = np.exp(logsumexp - largest / scale)
+    is_whole = logits.shape[1] == vocab_size
+    return Kept(
+        cumulative=weights.cumsum(axis=1),
+        mass=np.array([mass, mass]),
+        next_weight=np.zeros(len(logits)) if is_whole else weights[:, -1],
+        vocab_size=vocab_size,
+    )
