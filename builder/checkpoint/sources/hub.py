@@ -1,0 +1,80 @@
+"""Models on the Hugging Face hub: `org/name` or `org/name@revision`, downloaded into huggingface_hub's cache.
+
+Only safetensors and text files are fetched. Address, token and offline mode are huggingface_hub's own
+settings; the commit is recorded, so that a branch name can be reproduced.
+"""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from builder.checkpoint.files import reason
+from builder.checkpoint.sources.hf import open_hf_folder
+from builder.checkpoint.tensors import Checkpoint
+from builder.errors import CheckpointError
+
+NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?", re.ASCII)
+PATTERNS = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model"]
+"""`*` also matches `/` in these; subfolders are not read."""
+
+
+def is_hub_name(model: str) -> bool:
+    """Say whether `model` is written like a model on the hub."""
+    return NAME.fullmatch(model) is not None and not model.endswith(".gguf")
+
+
+def open_hub(model: str, *, endpoint: str | None = None) -> Checkpoint:
+    """Download `org/name@revision` unless it is cached, and open it.
+
+    Raises:
+        CheckpointError: it does not exist, may not be read, or can't be reached; or its files are broken.
+        UnsupportedError: its weights are pickles, or quantized.
+    """
+    repository, _, revision = model.partition("@")
+    folder = _download(repository, revision or None, endpoint)
+    checkpoint = open_hf_folder(folder)
+    source = replace(checkpoint.source, kind="hub", name=repository, commit=folder.name)
+    return replace(checkpoint, source=source)
+
+
+def _download(repository: str, revision: str | None, endpoint: str | None) -> Path:
+    """Give the snapshot folder, which is named after the commit."""
+    # Imported here because it takes 0.4 s, and most models are local.
+    import httpx  # noqa: PLC0415
+    from huggingface_hub import errors, snapshot_download  # noqa: PLC0415
+
+    what = f"{repository}@{revision}" if revision else repository
+    try:
+        return Path(
+            snapshot_download(
+                repository,
+                revision=revision,
+                endpoint=endpoint,
+                allow_patterns=PATTERNS,
+                ignore_patterns=["*/*"],
+            )
+        )
+    except errors.GatedRepoError as error:
+        raise CheckpointError(
+            f"{what} is gated: accept its terms on the hub, then log in with `hf auth login`"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise CheckpointError(f"{repository} has no revision {revision} on the hub") from error
+    except errors.RepositoryNotFoundError as error:
+        raise CheckpointError(
+            f"no model {repository} on the hub or on disk; check the name, or log in with "
+            "`hf auth login` if it is private"
+        ) from error
+    except (errors.HFValidationError, errors.HfHubHTTPError) as error:
+        raise CheckpointError(f"the hub refused {what}: {_first_line(error)}") from error
+    except (errors.LocalEntryNotFoundError, httpx.HTTPError) as error:
+        raise CheckpointError(
+            f"can't reach the hub for {what}, and it is not in the cache; check the network and HF_HUB_OFFLINE, or "
+            "name a local folder"
+        ) from error
+    except OSError as error:
+        raise CheckpointError(f"can't download {what}: {reason(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

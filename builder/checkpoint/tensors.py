@@ -1,0 +1,87 @@
+"""A checkpoint as the builder sees it, whatever file format it came in.
+
+Names are those of Hugging Face. Tensors are lazy: opening reads headers only, and `read` touches the
+bytes of one tensor.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from builder.checkpoint.files import Bytes
+from builder.checkpoint.provenance import Source
+from builder.checkpoint.tokenizer_files import TokenizerFiles
+from builder.errors import CheckpointError, UnsupportedError
+
+Float32 = NDArray[np.float32]
+
+FLOATS = ("float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensor:
+    """One weight of a checkpoint, not yet read."""
+
+    name: str
+    shape: tuple[int, ...]
+    stored: str
+    """How the file holds it: `float32`, `float16`, `bfloat16`, a GGUF block type such as `Q4_1`, or another
+    number type that `read` refuses."""
+    nbytes_stored: int
+    load: Callable[[], Float32]
+    """Read it without checks; the source's own."""
+
+    @property
+    def dtype(self) -> str:
+        """The smallest of float32, float16 and bfloat16 that holds every number of it exactly."""
+        return self.stored if self.stored in FLOATS else "float32"
+
+    def read(self) -> Float32:
+        """Read it as float32 `[*shape]`, C-contiguous, exactly as stored; blocks are dequantized.
+
+        The array may be a read-only view of the mapped file.
+
+        Raises:
+            CheckpointError: it holds NaN or infinity.
+            UnsupportedError: numbers of its type can't be read.
+        """
+        values = self.load()
+        with np.errstate(all="ignore"):
+            # A sum is five times cheaper than looking at each number, and settles it nearly always.
+            if not np.isfinite(values.sum()) and not np.isfinite(values).all():
+                raise CheckpointError(f"tensor {self.name} holds NaN or infinite numbers")
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A model as published: weights, config and tokenizer. `WeightReader` hands out the weights."""
+
+    config: dict[str, Any]
+    """The content of a Hugging Face config.json, not yet judged."""
+    tensors: Mapping[str, Tensor]
+    """Every tensor of the files, by name."""
+    tokenizer: TokenizerFiles
+    source: Source
+
+
+def widen(raw: Bytes, tensor_name: str, stored: str) -> Float32:
+    """Turn the stored bytes of plain numbers into float32, flat; exact for all three float types.
+
+    Raises:
+        UnsupportedError: `stored` is another type of number.
+    """
+    if stored == "float32":
+        return np.require(raw.view("<f4"), np.float32, ["C", "A"])
+    if stored == "float16":
+        return raw.view("<f2").astype(np.float32)
+    if stored == "bfloat16":
+        bits = raw.view("<u2").astype(np.uint32)
+        bits <<= 16  # bfloat16 is the upper half of float32
+        return bits.view(np.float32)
+    raise UnsupportedError(
+        f"tensor {tensor_name} is stored as {stored}; weights must be {', '.join(FLOATS)} or GGUF blocks"
+    )

@@ -1,0 +1,159 @@
+"""The directions of imports: the tree keeps them, and each contract catches a breach seeded into a bare tree."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PROGRAM = Path(sys.executable).with_name("lint-imports")
+
+TREE = {
+    "builder": "cli.main pipeline limits package quant.plan archs.llama checkpoint.tensors "
+    "artifact.config errors",
+    "builder.graph": "graph ops",
+    "builder.targets": "compiler executor a.compile a.execute a.plan b.compile b.execute",
+    "plugins": "op.spec",
+    "triton_backend": "model openai.app host worker engine commit step sampling.chain answers "
+    "admission scheduler detokenizer tokenizer kv.pool sequence text request config",
+}
+"""Package -> its modules, all of them empty until a test writes into one."""
+
+PLUGINS = "plugins import nobody"
+BUILDER = "the layers of builder"
+RUNNING = "what runs an engine knows nothing of compiling"
+EXECUTORS = "an executor imports no other target"
+SERVING = "the layers of triton_backend"
+SEEN = "triton_backend sees of builder the executors, the artifact and the errors"
+PROTECTED = "of builder, only the command line imports triton_backend"
+LIGHT = "serving needs no compile-time library"
+TORCHLESS = "checkpoints are read and graphs are built without PyTorch"
+CYCLES = "no cycles inside a package"
+
+BREACHES = [
+    (PLUGINS, {"plugins.op.spec": "import builder.errors"}),
+    (PLUGINS, {"plugins.op.spec": "def f():\n    import triton_backend.request"}),
+    (BUILDER, {"builder.errors": "import builder.artifact.config"}),
+    (BUILDER, {"builder.artifact.config": "import builder.checkpoint.tensors"}),
+    (BUILDER, {"builder.checkpoint.tensors": "import builder.graph.ops"}),
+    (BUILDER, {"builder.graph.ops": "import builder.archs.llama"}),
+    (BUILDER, {"builder.archs.llama": "import builder.quant.plan"}),
+    (BUILDER, {"builder.quant.plan": "import builder.archs.llama"}),
+    (BUILDER, {"builder.quant.plan": "import builder.targets.compiler"}),
+    (BUILDER, {"builder.targets.a.compile": "import builder.pipeline"}),
+    (BUILDER, {"builder.pipeline": "import builder.cli.main"}),
+    (BUILDER, {"builder.utils": ""}),
+    (RUNNING, {"builder.targets.a.execute": "import builder.targets.a.compile"}),
+    (RUNNING, {"builder.targets.executor": "import builder.targets.compiler"}),
+    (
+        RUNNING,
+        {
+            "builder.targets.a.execute": "from typing import TYPE_CHECKING\n"
+            "if TYPE_CHECKING:\n    import builder.graph.ops"
+        },
+    ),
+    (
+        RUNNING,
+        {
+            "builder.targets.a.execute": "import builder.targets.a.plan",
+            "builder.targets.a.plan": "def f():\n    import builder.checkpoint.tensors",
+        },
+    ),
+    (EXECUTORS, {"builder.targets.a.execute": "import builder.targets.b.execute"}),
+    (SERVING, {"triton_backend.request": "import triton_backend.sequence"}),
+    (SERVING, {"triton_backend.config": "import triton_backend.request"}),
+    (SERVING, {"triton_backend.sequence": "import triton_backend.kv.pool"}),
+    (SERVING, {"triton_backend.kv.pool": "import triton_backend.scheduler"}),
+    (SERVING, {"triton_backend.scheduler": "import triton_backend.step"}),
+    (SERVING, {"triton_backend.step": "import triton_backend.sampling.chain"}),
+    (SERVING, {"triton_backend.answers": "import triton_backend.engine"}),
+    (SERVING, {"triton_backend.engine": "import triton_backend.worker"}),
+    (SERVING, {"triton_backend.worker": "import triton_backend.host"}),
+    (SERVING, {"triton_backend.host": "import triton_backend.model"}),
+    (SERVING, {"triton_backend.openai.app": "import triton_backend.model"}),
+    (SERVING, {"triton_backend.common": ""}),
+    (SEEN, {"triton_backend.engine": "import builder.pipeline"}),
+    (SEEN, {"triton_backend.engine": "import builder.targets.a.compile"}),
+    (SEEN, {"triton_backend.engine": "import builder.checkpoint.tensors"}),
+    (PROTECTED, {"builder.pipeline": "import triton_backend.engine"}),
+    (LIGHT, {"triton_backend.engine": "def f():\n    import torch"}),
+    (LIGHT, {"builder.artifact.config": "import onnx"}),
+    (LIGHT, {"builder.targets.b.execute": "from onnx_ir import Model"}),
+    (LIGHT, {"builder.targets.executor": "import gguf"}),
+    (LIGHT, {"builder.errors": "import transformers"}),
+    (TORCHLESS, {"builder.checkpoint.tensors": "import torch"}),
+    (TORCHLESS, {"builder.graph.ops": "import transformers"}),
+    (
+        CYCLES,
+        {
+            "builder.graph.ops": "import builder.graph.graph",
+            "builder.graph.graph": "import builder.graph.ops",
+        },
+    ),
+]
+
+ALLOWED = {
+    "builder.cli.main": "import triton_backend.engine, builder.pipeline",
+    "builder.pipeline": "import builder.targets.a.compile, builder.quant.plan, builder.archs.llama",
+    "builder.targets.a.compile": "import onnx, builder.quant.plan, builder.targets.compiler",
+    "builder.targets.a.execute": "import builder.targets.executor, builder.targets.a.plan, plugins.op.spec",
+    "builder.targets.executor": "import builder.artifact.config, builder.errors",
+    "builder.quant.plan": "import torch, builder.graph.ops",
+    "triton_backend.engine": "import builder.targets.a.execute, builder.artifact.config, triton_backend.step",
+    "triton_backend.step": "import triton_backend.scheduler",
+    "triton_backend.text": "import triton_backend.request, builder.errors",
+}
+
+
+def lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(PROGRAM), "--no-cache"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def plant(folder: Path, sources: dict[str, str]) -> None:
+    """Lay out the bare tree under `folder`, with `sources` written into the modules they name."""
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    modules = [f"{package}.{name}" for package, names in TREE.items() for name in names.split()]
+    for module in [*modules, *sources]:
+        path = folder.joinpath(*module.split(".")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(sources.get(module, ""))
+    for package in ("builder", "plugins", "triton_backend"):
+        for child in [folder / package, *(folder / package).rglob("*/")]:
+            (child / "__init__.py").touch()
+
+
+def broken(output: str) -> set[str]:
+    return {match[1] for match in re.finditer(r"^(.*\S) +BROKEN", output, re.MULTILINE)}
+
+
+def test_the_tree_keeps_every_contract() -> None:
+    result = lint(ROOT)
+    assert result.returncode == 0, result.stdout
+
+
+def test_what_the_design_allows_passes(tmp_path: Path) -> None:
+    plant(tmp_path, ALLOWED)
+    result = lint(tmp_path)
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize(("contract", "sources"), BREACHES)
+def test_a_breach_breaks_its_contract(
+    contract: str, sources: dict[str, str], tmp_path: Path
+) -> None:
+    plant(tmp_path, sources)
+    result = lint(tmp_path)
+    assert result.returncode == 1, result.stdout
+    assert any(
+        contract.startswith(name) or name.startswith(contract) for name in broken(result.stdout)
+    )
+
+
+def test_every_contract_has_a_breach_that_breaks_it() -> None:
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    assert {contract["name"] for contract in linter["contracts"]} == {name for name, _ in BREACHES}
