@@ -1,0 +1,105 @@
+"""Time what the engine loop adds to a step: scheduler, packer, sampler and commit, without the executor.
+
+Aim: below 300 us at 16 sequences. Usage: scripts/bench loop [--json FILE|-].
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from builder.artifact.config import KVGeometry, KVGroup, Limits
+from builder.artifact.step import RowAsks, StepResult, StepTensors
+from builder.targets.executor import result_from_rows
+from triton_backend.engine import Engine
+from triton_backend.request import Request, SamplingParams
+
+NUM_SEQUENCES = (1, 16, 64)
+VOCAB = 49_152
+NUM_PROMPT = 64
+NUM_STEPS = 400
+AIM_US = 300
+SAMPLING = {
+    "greedy": SamplingParams(temperature=0, max_tokens=2 * NUM_STEPS),
+    "sampled": SamplingParams(temperature=0.8, top_p=0.95, seed=1, max_tokens=2 * NUM_STEPS),
+}
+
+
+class CannedExecutor:
+    """Answers every step from rows made beforehand, and adds up the time it takes."""
+
+    def __init__(self, num_sequences: int) -> None:
+        self.limits = Limits(
+            max_seq_len=NUM_PROMPT + 2 * NUM_STEPS,
+            max_num_seqs=num_sequences,
+            max_num_tokens=NUM_PROMPT * num_sequences,
+            max_logit_rows=num_sequences,
+            num_blocks=1 + num_sequences * (1 + (NUM_PROMPT + 2 * NUM_STEPS) // 16),
+        )
+        group = KVGroup(layers=(0,), num_kv_heads=1, head_dim=64, dtype="float32")
+        self.kv = KVGeometry(block_size=16, groups=(group,))
+        self.vocab_size = VOCAB
+        # The frequencies of words, steep as a language model's: the likeliest of 49,152 holds a third.
+        random = np.random.default_rng(0)
+        falling = -1.3 * np.log(np.arange(1, VOCAB + 1))
+        rows = [random.permutation(falling) for _ in range(num_sequences)]
+        self._rows = np.array(rows, np.float32)
+        self._answers: dict[tuple[int, int], StepResult] = {}
+        self.spent_ns = 0
+
+    def execute(self, step: StepTensors, asks: RowAsks) -> StepResult:
+        start = time.perf_counter_ns()
+        key = (len(step.logit_rows), asks.num_candidates)
+        if key not in self._answers:
+            self._answers[key] = result_from_rows(self._rows[: key[0]], asks)
+        self.spent_ns += time.perf_counter_ns() - start
+        return self._answers[key]
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+def measure(num_sequences: int, params: SamplingParams) -> float:
+    """Return the median microseconds of a step in which every sequence gets a token."""
+    executor = CannedExecutor(num_sequences)
+    engine = Engine(executor, end_token_ids=())
+    for index in range(num_sequences):
+        engine.submit(Request(f"r{index}", tuple(range(NUM_PROMPT)), params))
+    engine.step()
+    times = []
+    for _ in range(NUM_STEPS):
+        start, executor.spent_ns = time.perf_counter_ns(), 0
+        deltas = engine.step()
+        times.append((time.perf_counter_ns() - start - executor.spent_ns) / 1000)
+        assert len(deltas) == num_sequences
+    return median(times)
+
+
+def main() -> None:
+    """Measure every size, greedy and sampled, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures; - is stdout")
+    options = parser.parse_args()
+    figures = {
+        name: {str(size): round(measure(size, params), 1) for size in NUM_SEQUENCES}
+        for name, params in SAMPLING.items()
+    }
+    report = json.dumps({"loop_us_per_step": figures, "aim_us_at_16": AIM_US}, indent=2)
+    if options.json == Path("-"):
+        print(report)
+        return
+    if options.json:
+        options.json.write_text(report + "\n")
+    table = Table("sequences", *SAMPLING, title=f"microseconds per step (aim at 16: {AIM_US})")
+    for size in map(str, NUM_SEQUENCES):
+        table.add_row(size, *(f"{figures[name][size]:.0f}" for name in SAMPLING))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
