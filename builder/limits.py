@@ -94,7 +94,7 @@ def estimate(config: ModelConfig, limits: Limits, *, quant: str) -> Estimate:
     return Estimate(
         weights_bytes=weights_bytes,
         disk_bytes=weights_bytes + (32 << 20),
-        peak_bytes=RUNTIME_BYTES + 2 * weights_bytes + 2 * largest,
+        peak_bytes=RUNTIME_BYTES + weights_bytes + 2 * largest,
     )
 
 

@@ -127,8 +127,8 @@ def build(
     free = shutil.disk_usage(destination.parent).free
     if free < plan.estimate.disk_bytes:
         raise UserError(
-            f"{destination.parent} has {free} bytes free, the artifact needs {plan.estimate.disk_bytes}; "
-            "free some space or choose another -o"
+            f"{destination.parent} has {free >> 20} MiB free, the artifact needs "
+            f"{plan.estimate.disk_bytes >> 20}; free some space or choose another -o"
         )
     with store.staged(destination) as folder:
         progress.stage("hash source", plan.checkpoint.source.num_bytes)
@@ -156,6 +156,7 @@ def build(
 def _compile(plan: BuildPlan, target: str, folder: Path, progress: Progress) -> EngineRecord:
     """Take one target from the checkpoint's tensors to an engine file."""
     compiler, options = targets.load_compiler(target), plan.request.options
+    progress.stage(f"build graph for {target}", 0)
     graph = archs.build_graph(plan.config, WeightReader(plan.checkpoint), plan.limits.max_seq_len)
     quantized = quantize(graph, plan_quantization(graph, options.quant))
     lowered = compiler.lower(quantized, plan.kv)

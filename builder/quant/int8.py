@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 NAME = "int8"
 GROUP = 32
+ROWS = 4096
+"""Rows packed at a time, which bounds the memory for intermediate values."""
 TARGETS = ("portable",)
 MEANING = "int8 weights, one float32 scale per 32 along the inner dimension"
 
@@ -25,13 +27,12 @@ def pack(weight: Float32) -> tuple[NDArray[np.int8], Float32]:
     A group of zeros gets scale 0 and gives back exact zeros.
     """
     size_out, size_in = weight.shape
-    padded = np.zeros((size_out, num_groups(size_in) * GROUP), np.float32)
-    padded[:, :size_in] = weight
-    groups = padded.reshape(size_out, -1, GROUP)
-    scales = np.abs(groups).max(axis=2) / np.float32(127)
-    safe = np.where(scales > 0, scales, np.float32(1))
-    packed = np.clip(np.rint(groups / safe[:, :, None]), -127, 127).astype(np.int8)
-    return packed.reshape(padded.shape)[:, :size_in], scales
+    packed = np.empty(weight.shape, np.int8)
+    scales = np.empty((size_out, num_groups(size_in)), np.float32)
+    for first in range(0, size_out, ROWS):
+        rows = slice(first, first + ROWS)
+        packed[rows], scales[rows] = _pack_rows(weight[rows])
+    return packed, scales
 
 
 def unpack(packed: NDArray[np.int8], scales: Float32) -> Float32:
@@ -43,3 +44,14 @@ def unpack(packed: NDArray[np.int8], scales: Float32) -> Float32:
 def error_bound(scales: Float32) -> Float32:
     """Give the largest error of any weight of each group: half a step, and float32 rounding."""
     return scales * np.float32(0.5 + 127 * 2.0**-22)
+
+
+def _pack_rows(weight: Float32) -> tuple[NDArray[np.int8], Float32]:
+    size_out, size_in = weight.shape
+    padded = np.zeros((size_out, num_groups(size_in) * GROUP), np.float32)
+    padded[:, :size_in] = weight
+    groups = padded.reshape(size_out, -1, GROUP)
+    scales: Float32 = np.abs(groups).max(axis=2) / np.float32(127)
+    safe = np.where(scales > 0, scales, np.float32(1))
+    packed = np.clip(np.rint(groups / safe[:, :, None]), -127, 127).astype(np.int8)
+    return packed.reshape(padded.shape)[:, :size_in], scales

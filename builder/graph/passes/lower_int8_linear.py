@@ -107,6 +107,7 @@ def _unsigned(
     read: Callable[[], NDArray[np.generic]], shape: tuple[int, int, int]
 ) -> NDArray[np.uint8]:
     packed = read()
-    padded = np.full((shape[0], shape[1] * shape[2]), OFFSET, np.uint8)
-    padded[:, : packed.shape[1]] = (packed.astype(np.int16) + OFFSET).astype(np.uint8)
-    return padded.reshape(shape)
+    blocks = np.full((shape[0], shape[1] * shape[2]), OFFSET, np.uint8)
+    # Adding 128 modulo 256 to the bytes of an int8 is the shift, without a wider copy.
+    np.add(packed.view(np.uint8), np.uint8(OFFSET), out=blocks[:, : packed.shape[1]])
+    return blocks.reshape(shape)
