@@ -29,6 +29,7 @@ Plan
   disk         about SIZE of SIZE free
   output       FOLDER
 hash source: TIME
+build graph for portable: TIME
 write portable: TIME
 verify: TIME
 """
