@@ -69,6 +69,16 @@ class Engine:
         """Whether a further step would do anything."""
         return bool(self._sequences)
 
+    @property
+    def num_running(self) -> int:
+        """Requests that hold blocks."""
+        return len(self.scheduler.running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that were not admitted yet, or lost their blocks to older ones."""
+        return len(self.scheduler.waiting)
+
     def submit(self, request: Request) -> None:
         """Take a request; its first delta comes when it has been admitted and computed.
 

@@ -3,7 +3,8 @@
 There is no prefill phase and no decode phase: a sequence has pending tokens, and a step computes some
 of them. Sequences run and wait in the order of their arrival, and whoever runs arrived before whoever
 waits. The oldest always gets on, so each sequence that fits the pool alone is finished in the end.
-It knows nothing of token values, text or tensors.
+Nobody is admitted unless budget is left by all who run, so each running sequence has at least one token
+in every step, and only the newest can have more than one pending.
 """
 
 from collections import deque
@@ -51,7 +52,9 @@ class Scheduler:
         self.running: list[Sequence] = []
         """Hold blocks; oldest first."""
         self.pool = pool
-        self._limits = limits
+        self._max_num_tokens = limits.max_num_tokens
+        # Sooner or later each running sequence needs a logit row in the same step.
+        self._max_running = min(limits.max_num_seqs, limits.max_logit_rows)
         self._watermark_blocks = max(1, int(watermark * pool.num_blocks))
 
     def add(self, sequence: Sequence) -> None:
@@ -68,27 +71,21 @@ class Scheduler:
         """Choose the tokens of the next step and take the blocks they need."""
         scheduled: list[Scheduled] = []
         preempted: list[Sequence] = []
-        tokens = self._limits.max_num_tokens
-        rows = self._limits.max_logit_rows
+        tokens = self._max_num_tokens
 
         index = 0
-        while index < len(self.running) and tokens:
+        while index < len(self.running):
             sequence = self.running[index]
-            item = _share(sequence, tokens, rows)
-            if item.num_tokens and self._cover(sequence, preempted):
-                scheduled.append(item)
-                tokens -= item.num_tokens
-                rows -= item.has_logits
+            if self._cover(sequence, preempted):
+                scheduled.append(_share(sequence, tokens))
+                tokens -= scheduled[-1].num_tokens
             index += 1
 
-        # Without rows left a newcomer would hold blocks and could not finish its prompt. Whoever was just
-        # preempted heads the queue, and is not admitted again: its blocks are no longer all free.
-        while tokens and rows and self._can_admit():
-            sequence = self._admit()
-            item = _share(sequence, tokens, rows)
-            scheduled.append(item)
-            tokens -= item.num_tokens
-            rows -= item.has_logits
+        # Whoever was just preempted heads the queue, and isn't admitted again in this step: its blocks
+        # are no longer all free.
+        while tokens and self._can_admit():
+            scheduled.append(_share(self._admit(), tokens))
+            tokens -= scheduled[-1].num_tokens
 
         return StepPlan(tuple(scheduled), tuple(preempted))
 
@@ -112,7 +109,7 @@ class Scheduler:
 
     def _can_admit(self) -> bool:
         """Whether the head of the queue gets blocks for all known tokens without crowding others."""
-        if not self.waiting or len(self.running) == self._limits.max_num_seqs:
+        if not self.waiting or len(self.running) == self._max_running:
             return False
         spare = self._watermark_blocks if self.running else 0
         needed = self.pool.blocks_for(self.waiting[0].num_known)
@@ -131,11 +128,7 @@ class Scheduler:
         del sequence.block_table[:]
 
 
-def _share(sequence: Sequence, tokens: int, rows: int) -> Scheduled:
-    """Give a sequence what it can use of the tokens and logit rows that are left."""
+def _share(sequence: Sequence, tokens: int) -> Scheduled:
+    """Give a sequence what it can use of the tokens that are left."""
     pending = sequence.num_pending
-    if tokens < pending:
-        return Scheduled(sequence, tokens, False)
-    if rows:
-        return Scheduled(sequence, pending, True)
-    return Scheduled(sequence, pending - 1, False)
+    return Scheduled(sequence, min(pending, tokens), pending <= tokens)

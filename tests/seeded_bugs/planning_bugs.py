@@ -8,21 +8,22 @@ from tests.seeded_bugs.copies import Patch
 SCHEDULER = {
     "running sequences do not spend the budget": Patch(
         "scheduler",
-        "                tokens -= item.num_tokens",
+        "                tokens -= scheduled[-1].num_tokens",
         "                tokens -= 0",
     ),
     "newcomers do not spend the budget": Patch(
         "scheduler",
-        "\n            tokens -= item.num_tokens",
+        "\n            tokens -= scheduled[-1].num_tokens",
         "\n            tokens -= 0",
     ),
-    "running sequences do not count their logit rows": Patch(
-        "scheduler",
-        "                rows -= item.has_logits",
-        "                rows -= 0",
+    "newcomers are admitted when the budget is spent": Patch(
+        "scheduler", "while tokens and self._can_admit()", "while self._can_admit()"
     ),
-    "newcomers are admitted without a logit row left": Patch(
-        "scheduler", "while tokens and rows and self", "while tokens and self"
+    "one newcomer a step is admitted": Patch(
+        "scheduler", "while tokens and self._can_admit()", "if tokens and self._can_admit()"
+    ),
+    "more sequences run than there are logit rows": Patch(
+        "scheduler", "min(limits.max_num_seqs, limits.max_logit_rows)", "limits.max_num_seqs"
     ),
     "a preempted sequence keeps its count of computed tokens": Patch(
         "scheduler", "            newest.num_computed = 0\n", ""
@@ -60,16 +61,14 @@ SCHEDULER = {
         "scheduler", "sequence = self.waiting.popleft()", "sequence = self.waiting.pop()"
     ),
     "one sequence too many runs": Patch(
-        "scheduler", "== self._limits.max_num_seqs", "== self._limits.max_num_seqs + 1"
+        "scheduler", "== self._max_running", "== self._max_running + 1"
     ),
     "one sequence too few runs": Patch(
-        "scheduler", "== self._limits.max_num_seqs", "== max(self._limits.max_num_seqs - 1, 1)"
+        "scheduler", "== self._max_running", "== max(self._max_running - 1, 1)"
     ),
-    "every chunk gets a logit row": Patch(
-        "scheduler", "Scheduled(sequence, tokens, False)", "Scheduled(sequence, tokens, True)"
-    ),
+    "every chunk gets a logit row": Patch("scheduler", "pending <= tokens)", "True)"),
     "a chunk that just fits gets no logit row": Patch(
-        "scheduler", "if tokens < pending", "if tokens <= pending"
+        "scheduler", "pending <= tokens)", "pending < tokens)"
     ),
     "a finished sequence keeps its blocks": Patch(
         "scheduler",

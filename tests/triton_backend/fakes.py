@@ -14,6 +14,10 @@ class FakeText:
         self.live: dict[str, tuple[object, str, int]] = {}
         """Per answer: the request, its text, how much of it was given. Negative after a match."""
 
+    def __len__(self) -> int:
+        """Count the answers; so an idle stage is false, and must be used all the same."""
+        return len(self.live)
+
     def start(self, request) -> None:
         assert request.request_id not in self.live
         self.live[request.request_id] = (request, "", 0)

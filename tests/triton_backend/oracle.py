@@ -1,14 +1,19 @@
 """What the engine must answer over the scripted executor: one request alone, token by token, in plain Python.
 
 No batches, no blocks, no candidates: every token looks at a whole row of logits. It shares no code with
-the sampler, not even the random numbers.
+the serving core, not even the random numbers.
 """
 
 import hashlib
 import math
 import struct
 from dataclasses import dataclass
+from itertools import accumulate
 
+import numpy as np
+
+from builder.artifact.step import RowAsks
+from builder.targets.executor import result_from_rows
 from builder.targets.scripted.oracle import next_logits
 from triton_backend.request import SamplingParams
 
@@ -63,27 +68,23 @@ def letter(token_id: int) -> str:
 
 
 def pick(logits: list[float], params: SamplingParams, *, seed: int, position: int) -> int:
-    """Pick one id from a whole row."""
+    """Pick one id from a whole row. The executor's log-sum-exp is taken as it is, rounded to float32."""
     order = sorted(range(len(logits)), key=lambda token_id: (-logits[token_id], token_id))
     if params.temperature < 1e-3:
         return order[0]
-    temperature = struct.unpack("f", struct.pack("f", params.temperature))[0]
-    weights = [math.exp((logits[i] - logits[order[0]]) / temperature) for i in order]
-    if params.top_k:
-        del weights[params.top_k :]
-    mass = 0.0
-    for count, weight in enumerate(weights, 1):
-        mass += weight
-        if params.top_p < 1 and mass >= params.top_p * math.fsum(weights):
-            del weights[count:]
-            break
+    at = np.array([params.temperature], np.float32)
+    logsumexp = result_from_rows(np.array([logits], np.float32), RowAsks(0, at)).logsumexp
+    temperature, largest = float(at[0]), logits[order[0]]
+    weights = [math.exp((logits[token_id] - largest) / temperature) for token_id in order]
+    mass = math.exp(float(logsumexp[0]) - largest / temperature)
+    if 0 < params.top_k < len(logits):
+        mass = sum(weights[: params.top_k])
+    if params.top_p < 1:
+        wanted = params.top_p * mass
+        mass = next((reached for reached in accumulate(weights) if reached >= wanted), wanted)
     wanted = number(seed, position) * mass
-    reached = 0.0
-    for token_id, weight in zip(order, weights, strict=False):
-        reached += weight
-        if reached > wanted:
-            return token_id
-    raise AssertionError("the numbers are below 1, so some weight passes")
+    passing = (i for i, reached in zip(order, accumulate(weights), strict=True) if reached > wanted)
+    return next(passing, order[0])
 
 
 def number(seed: int, position: int) -> float:

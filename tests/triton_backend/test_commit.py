@@ -12,7 +12,6 @@ from triton_backend.scheduler import Scheduled, StepPlan
 from triton_backend.sequence import Sequence
 from triton_backend.text import TextStage
 
-
 QUOTE = "words of an answer"
 
 

@@ -80,6 +80,17 @@ def test_an_idle_engine_has_no_work_and_no_news() -> None:
     assert engine.step() == []
 
 
+def test_running_and_waiting_requests_are_counted() -> None:
+    engine = failing_engine({}, max_num_seqs=2)
+    counts = []
+    for name in "abc":
+        engine.submit(request(name))
+    for _ in range(8):
+        counts.append((engine.num_running, engine.num_waiting))
+        engine.step()
+    assert counts == [(0, 3), *[(2, 1)] * 5, (0, 1), (1, 0)]
+
+
 def test_a_request_gets_one_token_per_step_and_ends_once() -> None:
     engine = make_engine()
     engine.submit(request())
@@ -257,7 +268,7 @@ def test_a_failed_step_ends_those_who_run_and_spares_those_who_wait(
 
 
 def test_a_failure_of_another_kind_is_told_by_its_type_alone() -> None:
-    engine = failing_engine({1: ValueError("it may quote a prompt")})
+    engine = failing_engine({1: ValueError("whatever a library says")})
     engine.submit(request())
     (delta,) = engine.step()
     assert delta.error == "the engine failed: ValueError"

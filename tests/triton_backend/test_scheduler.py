@@ -39,19 +39,17 @@ def test_no_more_sequences_run_than_the_limit() -> None:
     assert compute(scheduler) == [("b", 1, True), ("c", 2, True)]
 
 
-def test_a_newcomer_waits_when_no_logit_row_is_left() -> None:
+def test_no_more_sequences_run_than_there_are_logit_rows() -> None:
     scheduler = make_scheduler(make_sequence("a", 2), make_sequence("b", 2), max_logit_rows=1)
     assert compute(scheduler) == [("a", 2, True)]
     assert compute(scheduler) == [("a", 1, True)]
     assert len(scheduler.waiting) == 1
 
 
-def test_a_chunk_that_would_end_a_prompt_stops_short_without_a_logit_row() -> None:
-    scheduler = make_scheduler(max_logit_rows=1)
-    make_running(scheduler, "a", 3, num_computed=2, num_blocks=1)
-    make_running(scheduler, "b", 8, num_computed=4, num_blocks=2)
-    assert compute(scheduler) == [("a", 1, True), ("b", 3, False)]
-    assert compute(scheduler) == [("a", 1, True)]
+def test_no_more_sequences_run_than_there_are_tokens_in_a_step() -> None:
+    scheduler = make_scheduler(*(make_sequence(name, 1) for name in "abc"), max_num_tokens=2)
+    assert compute(scheduler) == [("a", 1, True), ("b", 1, True)]
+    assert compute(scheduler) == [("a", 1, True), ("b", 1, True)]
 
 
 def test_a_running_sequence_takes_one_block_when_its_tokens_need_it() -> None:
@@ -125,10 +123,12 @@ def test_admission_keeps_the_watermark_free_beside_others() -> None:
     assert compute(scheduler) == [("b", 8, True)]
 
 
-def test_the_watermark_is_one_block_at_least() -> None:
-    a, b = make_sequence("a", 4), make_sequence("b", 8)
-    scheduler = make_scheduler(a, b, block_size=4, num_blocks=4, watermark=0.0)
-    assert compute(scheduler) == [("a", 4, True)]
+@pytest.mark.parametrize(("num_blocks", "num_running"), [(4, 1), (5, 2)])
+def test_the_watermark_is_one_block_at_least(num_blocks: int, num_running: int) -> None:
+    a, b = make_sequence("a", 4), make_sequence("b", 8)  # 3 blocks together
+    scheduler = make_scheduler(a, b, block_size=4, num_blocks=num_blocks, watermark=0.0)
+    compute(scheduler)
+    assert len(scheduler.running) == num_running
 
 
 def test_who_does_not_fit_holds_back_those_behind() -> None:

@@ -238,9 +238,8 @@ class Run:
         """A step leaves nothing undone that it could do, and takes no blocks without need."""
         scheduler, limits = self.engine.scheduler, self.work.limits
         tokens = limits.max_num_tokens - step.num_tokens
-        rows = limits.max_logit_rows - len(step.logit_rows)
-        if tokens and rows:
-            assert step.num_seqs == len(scheduler.running), "a sequence left out"
+        assert step.num_seqs == len(scheduler.running), "a sequence left out"
+        if tokens:
             assert len(step.logit_rows) == step.num_seqs, "a sequence without its row"
         lost = [s for s in scheduler.waiting if s.request.request_id in self.tables]
         newcomers = [s for s in scheduler.running if s.request.request_id not in self.tables]
@@ -252,7 +251,8 @@ class Run:
         spare = max(1, int(self.work.watermark * limits.num_blocks))
         if newcomers and len(scheduler.running) > 1:
             assert free >= spare, "admitted below the watermark"
-        if tokens and rows and scheduler.waiting and len(scheduler.running) < limits.max_num_seqs:
+        has_place = step.num_seqs < min(limits.max_num_seqs, limits.max_logit_rows)
+        if tokens and scheduler.waiting and has_place:
             needed = self.blocks_for(scheduler.waiting[0])
             assert needed + spare > free, "could have admitted"
 

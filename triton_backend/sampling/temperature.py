@@ -12,14 +12,17 @@ def weigh(logits: Float32, temperatures: Float32, logsumexp: Float32, *, vocab_s
     `logsumexp` `[R]` tells the mass of the whole row. It was taken at the temperature as float32, so
     the weights are too; all else is float64.
     """
+    num_rows, num_tokens = logits.shape
     scale = temperatures.astype(np.float64)
     largest = logits[:, 0].astype(np.float64)
     weights = np.exp((logits - largest[:, None]) / scale[:, None])
+    cumulative = np.empty((num_rows, num_tokens + 1))
+    weights.cumsum(axis=1, out=cumulative[:, :-1])
+    cumulative[:, -1] = np.inf
     mass = np.exp(logsumexp - largest / scale)
-    is_whole = logits.shape[1] == vocab_size
     return Kept(
-        cumulative=weights.cumsum(axis=1),
+        cumulative=cumulative,
         mass=np.array([mass, mass]),
-        next_weight=np.zeros(len(logits)) if is_whole else weights[:, -1],
+        next_weight=weights[:, -1] if num_tokens < vocab_size else np.zeros(num_rows),
         vocab_size=vocab_size,
     )

@@ -1,7 +1,5 @@
 """Top-k: keep the k likeliest tokens. k = 0 and k >= V keep all."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from triton_backend.sampling.kept import Int64, Kept
@@ -16,4 +14,4 @@ def keep_top_k(kept: Kept, top_k: Int64) -> Kept:
     mass = kept.cumulative_at(top_k - 1)
     num_missing = np.maximum(top_k - kept.num_tokens, 0)
     most = np.where(num_missing, (mass + num_missing * kept.next_weight) * _ROUNDING, mass)
-    return replace(kept, mass=np.where(is_cut, [mass, most], kept.mass))
+    return kept.with_mass(np.where(is_cut, [mass, most], kept.mass))

@@ -1,7 +1,5 @@
 """Top-p: keep the fewest likeliest tokens that hold a share p of the mass. p = 1 keeps all."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from triton_backend.sampling.kept import Float64, Kept
@@ -17,4 +15,4 @@ def keep_top_p(kept: Kept, top_p: Float64) -> Kept:
     ranks = kept.ranks_reaching(wanted)
     beyond = np.array([wanted[0], wanted[1] + kept.next_weight])
     mass = np.where(ranks < kept.num_tokens, kept.cumulative_at(ranks), beyond)
-    return replace(kept, mass=np.where(top_p < 1.0, mass, kept.mass))
+    return kept.with_mass(np.where(top_p < 1.0, mass, kept.mass))

@@ -28,7 +28,7 @@ def kept_with(cumulative: list[float], mass: float, *, vocab_size: int) -> Kept:
     """One row in exact numbers."""
     last = cumulative[-1] - (cumulative[-2] if len(cumulative) > 1 else 0)
     return Kept(
-        cumulative=np.array([cumulative]),
+        cumulative=np.array([[*cumulative, np.inf]]),
         mass=np.array([[mass], [mass]]),
         next_weight=np.array([0.0 if len(cumulative) == vocab_size else last]),
         vocab_size=vocab_size,
@@ -37,14 +37,15 @@ def kept_with(cumulative: list[float], mass: float, *, vocab_size: int) -> Kept:
 
 def test_weights_are_relative_to_the_largest() -> None:
     kept = kept_of(HALVES)
-    assert kept.cumulative[0] == pytest.approx([1, 1.5, 1.75, 1.875])
+    assert kept.cumulative[0] == pytest.approx([1, 1.5, 1.75, 1.875, np.inf])
+    assert kept.num_tokens == 4
     assert kept.mass[:, 0] == pytest.approx([1.875, 1.875])
     assert kept.next_weight[0] == 0
 
 
 def test_temperature_flattens() -> None:
     kept = kept_of(HALVES, temperature=2.0)
-    ratios = np.diff(kept.cumulative[0], prepend=0)
+    ratios = np.diff(kept.cumulative[0, :-1], prepend=0)
     assert ratios == pytest.approx([1, 2**-0.5, 2**-1, 2**-1.5])
 
 
@@ -116,7 +117,7 @@ def test_a_draw_into_the_rounding_of_a_whole_row_is_the_likeliest() -> None:
 @pytest.mark.parametrize(("uniform", "is_decided"), [(0.4, True), (0.5, False), (0.6, True)])
 def test_bounds_decide_where_they_agree(uniform: float, is_decided: bool) -> None:
     kept = Kept(
-        cumulative=np.array([[1.0, 1.5]]),
+        cumulative=np.array([[1.0, 1.5, np.inf]]),
         mass=np.array([[1.9], [2.2]]),
         next_weight=np.array([0.5]),
         vocab_size=9,

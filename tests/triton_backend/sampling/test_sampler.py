@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builder.artifact.step import StepResult
@@ -60,6 +60,7 @@ def oracle(row: np.ndarray, sequence: Sequence) -> int:
     return pick(logits, params, seed=sequence.seed, position=sequence.num_known)
 
 
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32))
 def test_every_number_of_candidates_gives_the_id_of_the_oracle(seed: int) -> None:
     rows, sequences = draw_rows(seed, 6)
@@ -68,6 +69,7 @@ def test_every_number_of_candidates_gives_the_id_of_the_oracle(seed: int) -> Non
         assert sample(rows, sequences, num_candidates) == expected
 
 
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32), num_candidates=st.sampled_from([2, 64]))
 def test_a_row_is_sampled_alone_as_beside_others(seed: int, num_candidates: int) -> None:
     rows, sequences = draw_rows(seed, 9)
