@@ -61,7 +61,7 @@ class FakeHub:
 def serve(hub: FakeHub) -> Iterator[FakeHub]:
     """Serve `hub` until the block ends; its `url` is then known."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     hub.url = f"http://127.0.0.1:{server.server_address[1]}"
     try:
@@ -74,10 +74,10 @@ def serve(hub: FakeHub) -> Iterator[FakeHub]:
 
 def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802 (the library's name)
+        def do_GET(self) -> None:
             self._reply("GET")
 
-        def do_HEAD(self) -> None:  # noqa: N802
+        def do_HEAD(self) -> None:
             self._reply("HEAD")
 
         def _reply(self, method: str) -> None:

@@ -23,8 +23,8 @@ def build_spm(vocabulary: GgufVocabulary, metadata: Mapping[str, Any]) -> dict[s
     """Give the content of tokenizer.json.
 
     Raises:
-        CheckpointError: scores or byte tokens are missing.
-        UnsupportedError: the vocabulary needs more than merging by score.
+        CheckpointError: scores are missing, or a setting is of the wrong kind.
+        UnsupportedError: the vocabulary needs more than merging by score with byte tokens.
     """
     if "tokenizer.ggml.scores" not in metadata:
         raise CheckpointError("the GGUF file lacks tokenizer.ggml.scores")
@@ -34,6 +34,8 @@ def build_spm(vocabulary: GgufVocabulary, metadata: Mapping[str, Any]) -> dict[s
             f"the vocabulary lacks the byte token {missing[0]}; others are not supported"
         )
     has_prefix = metadata.get("tokenizer.ggml.add_space_prefix", True)
+    if type(has_prefix) is not bool:
+        raise CheckpointError("tokenizer.ggml.add_space_prefix must be a bool")
     prefix = [{"type": "Prepend", "prepend": SPACE}] if has_prefix else []
     strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if has_prefix else []
     return {

@@ -37,6 +37,7 @@ READ_KEYS = {
     "scores",
     "merges",
     "add_bos_token",
+    "add_eos_token",
     "add_space_prefix",
 }
 FILL_IN_KEYS = {

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from builder.checkpoint.files import reason
 from builder.checkpoint.sources.gguf import open_gguf
 from builder.checkpoint.sources.hf import open_hf_folder
 from builder.checkpoint.sources.hub import is_hub_name, open_hub
@@ -21,9 +22,13 @@ def open_checkpoint(model: str, *, endpoint: str | None = None) -> Checkpoint:
         UnsupportedError: it is of a kind that is not implemented.
     """
     path = Path(model)
-    if path.is_dir():
+    try:
+        is_folder, exists = path.is_dir(), path.exists()
+    except OSError as error:
+        raise CheckpointError(f"cannot look at {model}: {reason(error)}") from error
+    if is_folder and model:  # an empty path is the current folder
         return _open_folder(path)
-    if path.exists():
+    if exists and model:
         return _open_file(path)
     if is_hub_name(model):
         return open_hub(model, endpoint=endpoint)

@@ -6,8 +6,8 @@ from tokenizers import Tokenizer
 
 from builder.errors import CheckpointError, UnsupportedError
 
-PROBE = "a"
-"""Any text: what encoding puts around it is what completions begin and end with."""
+PROBES = ("a", "b")
+"""Any texts: what encoding puts around them is what completions begin and end with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,20 @@ class Vocabulary:
         Raises:
             UnsupportedError: it does something else than adding.
         """
-        plain = self.tokenizer.encode(PROBE, add_special_tokens=False).ids
-        full = self.tokenizer.encode(PROBE, add_special_tokens=True).ids
-        for start in range(len(full) - len(plain) + 1):
-            if full[start : start + len(plain)] == plain:
+        first, second = map(self._around, PROBES)
+        if first is None or first != second:
+            raise UnsupportedError(
+                "the tokenizer's post_processor does more than add tokens around a text"
+            )
+        return first
+
+    def _around(self, text: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        plain = self.tokenizer.encode(text, add_special_tokens=False).ids
+        full = self.tokenizer.encode(text, add_special_tokens=True).ids
+        for start in range(len(full)):
+            if plain and full[start : start + len(plain)] == plain:
                 return tuple(full[:start]), tuple(full[start + len(plain) :])
-        raise UnsupportedError(
-            "the tokenizer's post_processor does more than add tokens around a text"
-        )
+        return None
 
 
 def read_vocabulary(tokenizer_json: bytes, what: str) -> Vocabulary:

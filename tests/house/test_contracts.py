@@ -18,8 +18,9 @@ TREE = {
     "builder.graph": "graph ops",
     "builder.targets": "compiler executor a.compile a.execute a.plan b.compile b.execute",
     "plugins": "op.spec",
-    "triton_backend": "model openai.app host worker engine commit step sampling.chain answers "
-    "admission scheduler detokenizer tokenizer kv.pool sequence text request config",
+    "triton_backend": "model openai.app host worker engine commit step sampling.chain answers chat_template "
+    "admission scheduler detokenizer stops templates.environment kv.pool sequence text tokenizer "
+    "chat_messages request config segments token_bytes",
 }
 """Package -> its modules, all of them empty until a test writes into one."""
 

@@ -15,6 +15,10 @@ from builder.errors import CheckpointError, UnsupportedError
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+CONVERT = (
+    'Convert once with: python -c "from transformers import AutoModelForCausalLM as M; '
+    "M.from_pretrained('MODEL', dtype='auto').save_pretrained('NEW_FOLDER')\""
+)
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
@@ -120,8 +124,7 @@ def _no_weights(folder: Path) -> CheckpointError | UnsupportedError:
     if pickles:
         return UnsupportedError(
             f"{folder} has only pickled weights ({', '.join(pickles[:3])}), and unpickling runs code from the "
-            'file. Convert once with: python -c "from transformers import AutoModelForCausalLM as M; '
-            "M.from_pretrained('FOLDER', dtype='auto').save_pretrained('NEW_FOLDER')\""
+            f"file. {CONVERT}"
         )
     there = sorted(path.name for path in folder.glob("*.safetensors"))
     found = f"; it has {', '.join(there[:5])}" if there else ""

@@ -48,6 +48,7 @@ def read_hf_tokenizer(folder: Path, config: dict[str, Any]) -> tuple[TokenizerFi
     settings = _optional(folder / "tokenizer_config.json")
     generation = _optional(folder / "generation_config.json")
     named = _named_tokens(settings, _optional(folder / "special_tokens_map.json"))
+    _check_added_tokens(settings.get("added_tokens_decoder"), vocabulary)
     vocab_size = config.get("vocab_size")
     limit = vocab_size if type(vocab_size) is int else vocabulary.num_tokens
     ends = [
@@ -55,7 +56,8 @@ def read_hf_tokenizer(folder: Path, config: dict[str, Any]) -> tuple[TokenizerFi
         ("generation_config.json eos_token_id", generation.get("eos_token_id")),
         ("tokenizer_config.json eos_token", named.get("eos_token")),
     ]
-    prefix, suffix = _added_around_text(settings, named, vocabulary)
+    # As in transformers 5, add_bos_token of tokenizer_config.json does not count beside a tokenizer.json.
+    prefix, suffix = vocabulary.added_around_text()
     files = TokenizerFiles(
         tokenizer_json=without_cutting(raw, vocabulary),
         num_tokens=vocabulary.num_tokens,
@@ -85,29 +87,13 @@ def _named_tokens(settings: dict[str, Any], older: dict[str, Any]) -> dict[str, 
     return named
 
 
-def _added_around_text(
-    settings: dict[str, Any], named: dict[str, str], vocabulary: Vocabulary
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Give the ids around a completion.
-
-    add_bos_token and add_eos_token replace what tokenizer.json does by itself, as in transformers 5; a token
-    that has no name is not added.
-    """
-    if "add_bos_token" not in settings and "add_eos_token" not in settings:
-        return vocabulary.added_around_text()
-    bos = named.get("bos_token") if settings.get("add_bos_token") is True else None
-    eos = named.get("eos_token") if settings.get("add_eos_token") is True else None
-    return _ids_of(bos, vocabulary), _ids_of(eos, vocabulary)
-
-
-def _ids_of(token: str | None, vocabulary: Vocabulary) -> tuple[int, ...]:
-    if token is None:
-        return ()
-    if token not in vocabulary.ids:
-        raise CheckpointError(
-            f"tokenizer_config.json names {token!r}, which the tokenizer does not have"
-        )
-    return (vocabulary.ids[token],)
+def _check_added_tokens(added: Any, vocabulary: Vocabulary) -> None:
+    """Check that tokenizer.json has what tokenizer_config.json says was added; transformers would add it."""
+    for token_id, token in (added or {}).items():
+        who = f"tokenizer_config.json added_tokens_decoder {token_id}"
+        text = token_text(who, token)
+        if text is None or str(vocabulary.ids.get(text)) != token_id:
+            raise CheckpointError(f"{who} is {text!r}, which tokenizer.json does not have there")
 
 
 def _chat_template(folder: Path, settings: dict[str, Any]) -> str | None:

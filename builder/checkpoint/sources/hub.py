@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from builder.checkpoint.files import reason
-from builder.checkpoint.sources.hf import open_hf_folder
+from builder.checkpoint.sources.hf import CONVERT, open_hf_folder
 from builder.checkpoint.tensors import Checkpoint
-from builder.errors import CheckpointError
+from builder.errors import CheckpointError, UnsupportedError
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?", re.ASCII)
 PATTERNS = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model"]
@@ -32,6 +32,11 @@ def open_hub(model: str, *, endpoint: str | None = None) -> Checkpoint:
     """
     repository, _, revision = model.partition("@")
     folder = _download(repository, revision or None, endpoint)
+    if not any(folder.glob("*.safetensors")):
+        raise UnsupportedError(
+            f"{repository} has no safetensors on the hub. A GGUF file is downloaded by hand and named by its "
+            f"path; pickled weights run code from the file. {CONVERT}"
+        )
     checkpoint = open_hf_folder(folder)
     source = replace(checkpoint.source, kind="hub", name=repository, commit=folder.name)
     return replace(checkpoint, source=source)

@@ -14,7 +14,7 @@ from tests.llama_cpp import LlamaCpp
 from tests.models import smollm2_gguf, tiny_gguf
 from tests.texts import varied_texts
 
-FEWER = 400
+FEWER = 300
 SMALLEST = {
     "hidden_size": 8,
     "intermediate_size": 8,
@@ -33,10 +33,12 @@ def differences(gguf: Path, texts: list[str]) -> list[str]:
     with LlamaCpp(gguf) as theirs:
         for parse_special in (True, False):
             ours.encode_special_tokens = not parse_special
-            encoded = ours.encode_batch(texts, add_special_tokens=False)
+            # Without a "<" there is no special token in a text, so one mode is enough.
+            compared = [text for text in texts if parse_special or "<" in text]
+            encoded = ours.encode_batch(compared, add_special_tokens=False)
             different += [
                 ascii(text)
-                for text, ids in zip(texts, encoded, strict=True)
+                for text, ids in zip(compared, encoded, strict=True)
                 if ids.ids != theirs.encode(text, parse_special=parse_special)
             ]
     return different
@@ -50,8 +52,10 @@ def smollm2_tokenizer() -> dict[str, Any]:
 
 
 @pytest.mark.model
-def test_smollm2_gives_the_ids_of_llama_cpp_on_2500_texts() -> None:
-    assert differences(smollm2_gguf(), varied_texts(2500)) == []
+def test_smollm2_gives_the_ids_of_llama_cpp_on_2000_distinct_texts() -> None:
+    texts = varied_texts(2100)
+    assert len(set(texts)) >= 2000
+    assert differences(smollm2_gguf(), texts) == []
 
 
 @pytest.mark.model
@@ -61,8 +65,8 @@ def test_smollm2_gives_the_ids_of_llama_cpp_on_20000_texts() -> None:
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("pre", ["default", "gpt-2", "llama-bpe", "qwen2", "smaug-bpe"])
-def test_each_kind_of_pre_tokenizer_gives_the_ids_of_llama_cpp(
+@pytest.mark.parametrize("pre", ["llama-bpe", "qwen2"])
+def test_the_commonest_pre_tokenizers_give_the_ids_of_llama_cpp(
     pre: str, smollm2_tokenizer: Mapping[str, Any], tmp_path: Path
 ) -> None:
     metadata = {**smollm2_tokenizer, "tokenizer.ggml.pre": pre}
