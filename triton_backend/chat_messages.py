@@ -11,7 +11,8 @@ from typing import Any
 from builder.errors import RequestError
 from triton_backend.segments import ControlStrings
 
-ROLE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+KINDS = frozenset({"role", "type"})
 MAX_DEPTH = 48
 """Lists and mappings inside each other; a template may still put its own around them."""
 SENTINELS = tuple(map(chr, range(0xFDD0, 0xFDF0)))
@@ -90,33 +91,30 @@ def escaped(sentinel: str) -> str:
 
 
 def broken(value: Any, controls: ControlStrings, sentinel: str) -> Any:
-    """Copy JSON data with `sentinel` inside all that could be, or become, a control string."""
+    """Copy JSON data with `sentinel` inside all that could be, or become, a control string.
+
+    Names that only say what a value is stay whole: templates look for them, and some spell control
+    strings with a role ('<|' + role + '|>').
+    """
     if isinstance(value, str):
         return controls.broken(value, sentinel)
     if isinstance(value, dict):
-        return {
-            controls.broken(key, sentinel): broken(each, controls, sentinel)
-            for key, each in value.items()
-        }
+        copy = {}
+        for key, each in value.items():
+            is_kind = key in KINDS and isinstance(each, str) and NAME.fullmatch(each)
+            whole = key if NAME.fullmatch(key) else controls.broken(key, sentinel)
+            copy[whole] = each if is_kind else broken(each, controls, sentinel)
+        return copy
     if isinstance(value, list):
         return [broken(each, controls, sentinel) for each in value]
     return value
-
-
-def broken_message(
-    message: Mapping[str, Any], controls: ControlStrings, sentinel: str
-) -> dict[str, Any]:
-    """Break a message but for its role: templates spell control strings with it ('<|' + role + '|>')."""
-    copy: dict[str, Any] = broken(dict(message), controls, sentinel)
-    copy["role"] = message["role"]
-    return copy
 
 
 def _checked(where: str, message: object, form: ContentForm) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise RequestError(f"{where} must be an object with role and content.")
     role = message.get("role")
-    if not isinstance(role, str) or ROLE.fullmatch(role) is None:
+    if not isinstance(role, str) or NAME.fullmatch(role) is None:
         raise RequestError(
             f"{where}.role must be a name of 1 to 64 letters, digits, '_', '.' and '-'."
         )

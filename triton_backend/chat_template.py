@@ -6,6 +6,7 @@ stay text while the template trims, compares and joins as it likes.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
 from typing import Any
@@ -17,7 +18,6 @@ from builder.errors import CheckpointError, RequestError, unknown_name
 from triton_backend.chat_messages import (
     ContentForm,
     broken,
-    broken_message,
     checked_data,
     checked_messages,
     escaped,
@@ -76,20 +76,20 @@ class ChatTemplate:
             RequestError: the chat has a wrong shape, or the template refuses it or fails on it.
             CheckpointError: the template reaches for what it may not use.
         """
-        chat = checked_messages(messages, self._form)
         given = {
+            "messages": checked_messages(messages, self._form),
             "tools": self._checked_tools(tools),
             **self._checked_variables(variables),
         }
-        sentinel = unused_sentinel([*strings_of(chat), *strings_of(given), self._source])
+        sentinel = unused_sentinel([*strings_of(given), self._source])
         text = self._text(
+            self._limits,
             {
                 "documents": None,
                 **self._special_tokens,
-                **{name: broken(each, self._controls, sentinel) for name, each in given.items()},
-                "messages": [broken_message(each, self._controls, sentinel) for each in chat],
+                **broken(given, self._controls, sentinel),
                 "add_generation_prompt": add_generation_prompt,
-            }
+            },
         )
         return self._segments(text, sentinel)
 
@@ -120,8 +120,8 @@ class ChatTemplate:
                 segments.append(Segment(segment.kind, cleaned))
         return segments
 
-    def _text(self, variables: Mapping[str, Any]) -> str:
-        environment = TemplateEnvironment(self._limits, self._clock)
+    def _text(self, limits: TemplateLimits, variables: Mapping[str, Any]) -> str:
+        environment = TemplateEnvironment(limits, self._clock)
         template = Template.from_code(environment, self._program.code, environment.globals)
         # Causes are cut off below: what Jinja and Python say may quote the messages.
         try:
@@ -136,7 +136,7 @@ class ChatTemplate:
             raise CheckpointError(
                 f"the chat template reaches for what it may not use{_line(error.__traceback__)}."
             ) from None
-        except Exception as error:  # a template can fail in any way that Python can
+        except Exception as error:  # noqa: BLE001 - templates fail in any way that Python can
             raise RequestError(
                 f"the chat template fails on these messages with {type(error).__name__}"
                 f"{_line(error.__traceback__)}; check their roles, order and fields."
@@ -163,9 +163,10 @@ class ChatTemplate:
 
     def _probed(self, content: object) -> str:
         messages = [{"role": "user", "content": content}]
+        limits = replace(self._limits, max_work=self._limits.max_work // 32)
         own = {"tools": None, "documents": None, "add_generation_prompt": True}
         try:
-            return self._text({**own, **self._special_tokens, "messages": messages})
+            return self._text(limits, {**own, **self._special_tokens, "messages": messages})
         except (RequestError, CheckpointError):
             return ""
 

@@ -16,6 +16,7 @@ from triton_backend.token_bytes import decoder_of, token_bytes
 
 WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 """Unicode's White_Space, which some control tokens swallow beside them (`str.strip` takes more)."""
+NO_TRAITS = {"special": False, "single_word": False, "lstrip": False, "rstrip": False}
 
 
 class Tokenizer:
@@ -174,7 +175,7 @@ def _definition(tokenizer_json: bytes) -> tuple[dict[str, Any], list[dict[str, A
         model = definition["model"]
         kind = model.get("type")
         added = [
-            {"special": False, "single_word": False, "lstrip": False, "rstrip": False, **token}
+            {**NO_TRAITS, "id": token["id"], "content": token["content"], **token}
             for token in definition.get("added_tokens") or []
         ]
     except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -201,6 +202,14 @@ def _loaded(definition: Mapping[str, Any]) -> tokenizers.Tokenizer:
     except Exception as error:  # the library has no narrower class
         reason = " ".join(str(error).split())
         raise CheckpointError(f"tokenizer.json can't be loaded: {reason}.") from error
+    for token in definition.get("added_tokens") or []:
+        found = encoder.token_to_id(token["content"])
+        if found != token["id"]:
+            # The library counts on from the vocabulary's end and pays no heed to the ids of the file.
+            raise CheckpointError(
+                f"tokenizer.json gives {token['content']!r} the id {token['id']}, but it loads as "
+                f"{found}: the ids of added tokens must follow the vocabulary without a gap."
+            )
     encoder.encode_special_tokens = True
     return encoder
 

@@ -13,7 +13,7 @@ from jinja2 import Undefined, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.runtime import Context
+from jinja2.runtime import Context, LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
 from jinja2.utils import Namespace, pass_context
 
@@ -29,11 +29,14 @@ from triton_backend.templates.meter import (
 from triton_backend.templates.methods import ATTRIBUTES, TEXT_METHODS
 
 MAX_DATE_FORMAT_CHARACTERS = 256
+WORK_PER_CALL = 4
+"""A call, or weighing a new value, takes as long as about four lookups."""
 
 # Names that only code added to a parsed template can spell.
 TICK = " tick"
 MEASURED = " measured"
 COMPARED = " compared"
+SEARCHED = " searched"
 CONCATENATED = " concatenated"
 
 
@@ -116,22 +119,18 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         self.meter.spend()
         if isinstance(obj, dict | str | list | tuple | range | Undefined):
             try:
-                member = obj[argument]
+                return obj[argument]
             except (TypeError, LookupError):
                 pass
-            else:
-                return self.meter.keep(member) if isinstance(argument, slice) else member
         if isinstance(argument, str):
             return self.getattr(obj, argument)
         return self.undefined(obj=obj, name=argument)
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call what a template may call; nothing else comes into its reach."""
-        self.meter.spend()
-        owner = getattr(obj, "__self__", None)
-        if owner is not None:
-            self.meter.read(None if isinstance(owner, dict) else owner)
-            for value in (*args, *kwargs.values()):
+        self.meter.spend(WORK_PER_CALL)
+        if not isinstance(obj, Macro | LoopContext):
+            for value in (_owner_of(obj), *args, *kwargs.values()):
                 self.meter.read(value)
         return self.meter.keep(super().call(context, obj, *args, **kwargs))
 
@@ -159,6 +158,12 @@ def _attributes_of(obj: object) -> frozenset[str]:
     return next((names for kind, names in ATTRIBUTES.items() if isinstance(obj, kind)), frozenset())
 
 
+def _owner_of(method: object) -> object:
+    """Give the value whose method this is, unless it is a mapping: their methods look at one place."""
+    owner = method.args[-1] if isinstance(method, partial) else getattr(method, "__self__", None)
+    return None if isinstance(owner, dict) else owner
+
+
 def _raise_exception(message: object = "") -> NoReturn:
     raise RefusedError(message)
 
@@ -177,8 +182,10 @@ def _tick(context: Context, value: object) -> object:
 
 @pass_context
 def _measured(context: Context, value: object) -> object:
-    """Weigh a list, tuple or mapping that the template spells out."""
-    return meter_of(context).keep(value)
+    """Weigh a list, tuple or mapping that the template spells out, or a slice."""
+    meter = meter_of(context)
+    meter.spend(WORK_PER_CALL)
+    return meter.keep(value)
 
 
 @pass_context
@@ -186,6 +193,14 @@ def _compared(context: Context, value: object) -> object:
     meter = meter_of(context)
     meter.spend()
     meter.read(value)
+    return value
+
+
+@pass_context
+def _searched(context: Context, value: object) -> object:
+    meter = meter_of(context)
+    meter.spend()
+    meter.read(None if isinstance(value, dict) else value)  # a mapping finds a key at once
     return value
 
 
@@ -199,5 +214,6 @@ ADDED_FILTERS = {
     TICK: _tick,
     MEASURED: _measured,
     COMPARED: _compared,
+    SEARCHED: _searched,
     CONCATENATED: _concatenated,
 }

@@ -101,11 +101,18 @@ def _replace(meter: Meter, text: str, old: object, new: object, count: int | Non
     return methods.replace(meter, text, meter.text(old), meter.text(new), times)
 
 
-def _indent(meter: Meter, text: str, width: int | str = 4, **which: bool) -> object:
+def _title(meter: Meter, text: str) -> object:
+    meter.spend(len(text) // 2)  # a step of Python for each word
+    return JINJA_FILTERS["title"](text)
+
+
+def _indent(
+    meter: Meter, text: str, width: int | str = 4, first: bool = False, blank: bool = False
+) -> object:
     _check_added("indent", width)
     added = width if isinstance(width, int) else len(width)
     meter.check_size(len(text) + added * (len(methods.splitlines(meter, text)) + 1))
-    return JINJA_FILTERS["indent"](text, width, **which)
+    return JINJA_FILTERS["indent"](text, width, first, blank)
 
 
 @pass_context
@@ -197,7 +204,7 @@ FILTERS: Mapping[str, Function] = {
     "safe": _of_text(lambda _, text: text),
     "string": _of_text(lambda _, text: text),
     "sum": _metered(_sum, _environment),
-    "title": _of_text(lambda _, text: JINJA_FILTERS["title"](text)),
+    "title": _of_text(_title),
     "tojson": _tojson,
     "trim": _of_text(methods.strip),
     "upper": _of_text(lambda _, text: text.upper()),

@@ -16,7 +16,9 @@ Value = TypeVar("Value")
 ELEMENT_SIZE = 8
 """A member of a list or mapping weighs as much as this many characters, its own size apart."""
 CHARACTERS_PER_WORK = 64
-ELEMENTS_PER_WORK = 4
+ELEMENTS_PER_WORK = 2
+REMEMBERED_SIZE = 512
+"""Weighing a smaller container again costs less than remembering it."""
 MAX_GIVEN_BITS = 2048
 """Size of integers in what a client sends, which a template may write."""
 MAX_MADE_BITS = 60
@@ -153,7 +155,8 @@ class Meter:
             )
         if size > self._limits.max_size:
             raise OverLimitError(f"size ({self._limits.max_size} characters)")
-        if not isinstance(value, KeysView | ValuesView | ItemsView):
+        is_view = isinstance(value, KeysView | ValuesView | ItemsView)
+        if size >= REMEMBERED_SIZE and not is_view:
             self._weighed[id(value)] = (value, size, depth)
         return size, depth
 

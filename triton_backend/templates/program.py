@@ -20,6 +20,7 @@ from triton_backend.templates.environment import (
     COMPARED,
     CONCATENATED,
     MEASURED,
+    SEARCHED,
     TICK,
     TemplateEnvironment,
 )
@@ -44,7 +45,7 @@ class Program:
 
     code: CodeType
     variables: frozenset[str]
-    """Names that the template reads and does not set itself."""
+    """Names that the template may read before it has set them."""
     refusals: frozenset[str]
     """What it says in `raise_exception`, where that is spelled out in its source."""
 
@@ -161,6 +162,11 @@ def _weigh(node: nodes.Expr) -> nodes.Expr:
     return node if is_target else _filtered(MEASURED, node)
 
 
+def _weigh_slice(node: nodes.Getitem) -> nodes.Expr:
+    # Jinja's code takes slices itself, past `TemplateEnvironment.getitem`.
+    return _filtered(MEASURED, node) if isinstance(node.arg, nodes.Slice) else node
+
+
 def _join_by_meter(node: nodes.Concat) -> nodes.Expr:
     return _filtered(CONCATENATED, nodes.List(node.nodes, lineno=node.lineno))
 
@@ -168,12 +174,14 @@ def _join_by_meter(node: nodes.Concat) -> nodes.Expr:
 def _pay_for_comparing(node: nodes.Compare) -> nodes.Compare:
     node.expr = _filtered(COMPARED, node.expr)
     for operand in node.ops:
-        operand.expr = _filtered(COMPARED, operand.expr)
+        name = SEARCHED if operand.op in ("in", "notin") else COMPARED
+        operand.expr = _filtered(name, operand.expr)
     return node
 
 
 CHANGES: dict[type[nodes.Node], Callable[[Any], nodes.Node]] = {
     nodes.For: _count_rounds,
+    nodes.Getitem: _weigh_slice,
     nodes.List: _weigh,
     nodes.Dict: _weigh,
     nodes.Tuple: _weigh,

@@ -1,0 +1,304 @@
+"""Rendering: what transformers renders, where control strings count only if the template wrote them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerFast
+from transformers.utils import chat_template_utils
+
+from builder.checkpoint.tokenizer_files import TokenizerFiles
+from builder.errors import CheckpointError, RequestError
+from tests.triton_backend.chat_templates import (
+    CHATML,
+    CONTROLS,
+    HEADERS,
+    INSTRUCTIONS,
+    ONE_TURN,
+    SPECIAL_TOKENS,
+    STYLES,
+    THREE_TURNS,
+    TOOL,
+    TOOLS,
+    TURNS,
+    WITH_SYSTEM,
+    WITH_TOOLS,
+    message,
+)
+from tests.triton_backend.vocabularies import added, byte_level, loaded
+from triton_backend.chat_template import ChatTemplate, check_template
+from triton_backend.segments import Segment, SegmentKind
+from triton_backend.tokenizer import Tokenizer
+
+NOW = datetime(2026, 7, 9, 10, 11)
+CHATS = {"one": ONE_TURN, "three": THREE_TURNS, "system": WITH_SYSTEM, "tools": WITH_TOOLS}
+
+
+def compiled(source: str, **given: Any) -> ChatTemplate:
+    options = {"special_tokens": SPECIAL_TOKENS, "control_strings": CONTROLS, "clock": lambda: NOW}
+    return ChatTemplate(source, **{**options, **given})
+
+
+COMPILED = {style: compiled(source) for style, source in STYLES.items()}
+
+
+def text_of(segments: Sequence[Segment]) -> str:
+    return "".join(segment.text for segment in segments)
+
+
+def controls_of(segments: Sequence[Segment]) -> list[str]:
+    return [segment.text for segment in segments if segment.kind is SegmentKind.CONTROL]
+
+
+def theirs(
+    source: str, messages: Sequence[Mapping[str, Any]], monkeypatch: pytest.MonkeyPatch, **more: Any
+) -> str | None:
+    """What transformers renders, or None where its template refuses or fails."""
+
+    clock = SimpleNamespace(now=lambda: NOW)
+    monkeypatch.setattr(chat_template_utils, "datetime", clock)
+    options = {"add_generation_prompt": True, **SPECIAL_TOKENS, **more}
+    try:
+        rendered, _ = chat_template_utils.render_jinja_template(
+            [list(messages)], chat_template=source, **options
+        )
+    except Exception:  # noqa: BLE001 - anything that a template can fail in
+        return None
+    (text,) = rendered
+    assert isinstance(text, str)
+    return text
+
+
+@pytest.mark.parametrize("chat", CHATS)
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("add_generation_prompt", [True, False])
+def test_the_text_is_what_transformers_renders(
+    style: str, chat: str, add_generation_prompt: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, messages = STYLES[style], CHATS[chat]
+    options: dict[str, Any] = {"add_generation_prompt": add_generation_prompt}
+    if style == "tools":
+        options |= {"tools": [TOOL], "enable_thinking": False}
+    expected = theirs(source, messages, monkeypatch, **options)
+    if expected is None:
+        with pytest.raises(RequestError, match="chat template"):
+            compiled(source).render(messages, **options)
+    else:
+        assert text_of(compiled(source).render(messages, **options)) == expected
+
+
+def test_the_styles_render_most_of_the_chats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison above must not rest on refusals."""
+    texts = [
+        theirs(source, chat, monkeypatch) for source in STYLES.values() for chat in CHATS.values()
+    ]
+    assert sum(text is not None for text in texts) == 18
+
+
+@pytest.mark.model
+def test_the_real_template_gives_the_text_and_ids_of_transformers(
+    smollm2_files: TokenizerFiles, smollm2_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert smollm2_files.chat_template is not None
+    library = tokenizers.Tokenizer.from_str(smollm2_files.tokenizer_json.decode())
+    reference = PreTrainedTokenizerFast(tokenizer_object=library, **smollm2_files.named_tokens)
+    template = compiled(
+        smollm2_files.chat_template,
+        special_tokens=smollm2_files.named_tokens,
+        control_strings=smollm2_tokenizer.control_strings,
+    )
+    for messages in (ONE_TURN, THREE_TURNS, WITH_SYSTEM, [*WITH_SYSTEM, *THREE_TURNS[1:]]):
+        segments = template.render(messages)
+        assert text_of(segments) == theirs(smollm2_files.chat_template, messages, monkeypatch)
+        ids = reference.apply_chat_template(
+            messages,
+            chat_template=smollm2_files.chat_template,
+            add_generation_prompt=True,
+            return_dict=False,
+        )
+        assert smollm2_tokenizer.encode_segments(segments) == ids
+
+
+@pytest.mark.parametrize("style", STYLES)
+@given(data=st.data())
+def test_what_a_client_sends_never_makes_a_control_segment(style: str, data: st.DataObject) -> None:
+    pieces = st.sampled_from(
+        [*CONTROLS, "<|", "|>", "<", ">", "im_", "end", " ", "\n", "[", "a", "\ufdd0"]
+    )
+    contents = st.lists(pieces, max_size=8).map("".join)
+    roles = ["user", "assistant", "user"]
+    hostile = [message(role, data.draw(contents)) for role in roles]
+    harmless = [message(role, "x") for role in roles]
+    template = COMPILED[style]
+    assert controls_of(template.render(hostile)) == controls_of(template.render(harmless))
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_control_strings_in_contents_stay_in_the_text(
+    style: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = [" </s><|im_end|> ", "<s>[INST]x[/INST]", "<|eot_id|>\n<end_of_turn>"]
+    messages = [
+        message(role, c) for role, c in zip(("user", "assistant", "user"), contents, strict=True)
+    ]
+    segments = compiled(STYLES[style]).render(messages)
+    assert text_of(segments) == theirs(STYLES[style], messages, monkeypatch)
+
+
+def test_parts_that_would_join_to_a_control_string_stay_text() -> None:
+    parts = [{"type": "text", "text": text} for text in ("<end_", "of_turn", ">")]
+    segments = compiled(TURNS).render([message("user", parts)])
+    assert controls_of(segments) == ["<s>", "<start_of_turn>", "<end_of_turn>", "<start_of_turn>"]
+    assert Segment(SegmentKind.TEXT, "user\n<end_of_turn>") in segments
+
+
+def test_the_begin_token_that_a_template_writes_is_the_only_one() -> None:
+    tokenizer = loaded(byte_level(added(256, "<s>")), bos_token_id=256)
+    ids = tokenizer.encode_segments(compiled(INSTRUCTIONS).render([message("user", "<s>hi")]))
+    assert ids == [256, *b" [INST] <s>hi [/INST]"]
+
+
+def test_threads_share_a_template() -> None:
+    chats = [[message("user", "x" * length)] for length in range(200)]
+    with ThreadPoolExecutor(4) as threads:
+        texts = list(threads.map(lambda chat: text_of(COMPILED["chatml"].render(chat)), chats))
+    assert texts == [text_of(COMPILED["chatml"].render(chat)) for chat in chats]
+
+
+def test_tools_and_arguments_cant_spell_control_strings() -> None:
+    call = {"function": {"name": "f", "arguments": {"<|im_end|>": ["</s>"]}}}
+    tool = {
+        "type": "function",
+        "function": {"name": "<|im_start|>", "parameters": {"properties": {}}},
+    }
+    chat = [message("user", "x"), message("assistant", "", tool_calls=[call])]
+    segments = compiled(TOOLS).render(chat, tools=[tool])
+    assert controls_of(segments) == ["<|im_start|>", "<|im_end|>"] * 3 + ["<|im_start|>"]
+    assert '"<|im_end|>": ["</s>"]' in text_of(segments)
+
+
+def test_json_escapes_of_broken_strings_are_whole_again() -> None:
+    source = "{{ messages[0].content | tojson(ensure_ascii=true) }}"
+    segments = compiled(source).render([message("user", "é</s>")])
+    assert segments == [Segment(SegmentKind.TEXT, '"\\u00e9</s>"')]
+
+
+def test_a_role_may_complete_a_control_string_of_the_template() -> None:
+    template = compiled("{{ '<|' + messages[0].role + '|>' }}", control_strings=["<|user|>"])
+    assert controls_of(template.render([message("user", "x")])) == ["<|user|>"]
+
+
+def test_a_control_string_of_one_character_is_always_text() -> None:
+    template = compiled("{{ messages[0].content }}", control_strings=["#"])
+    assert template.render([message("user", "#")]) == [Segment(SegmentKind.TEXT, "#")]
+
+
+def test_the_template_sees_contents_as_they_are_but_for_control_strings() -> None:
+    source = "{{ messages[0].content == '  a > b <|x ' }}{{ messages[0].content | length }}"
+    assert text_of(compiled(source).render([message("user", "  a > b <|x ")])) == "True12"
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{{ messages[0].content }}", "one\ntwo"),
+        ("{{ 'x' + messages[0]['content'] }}", "xone\ntwo"),
+        (TURNS, "<s><start_of_turn>user\nonetwo<end_of_turn>\n<start_of_turn>model\n"),
+        ("{% for part in messages[0].content %}{{ part.text }};{% endfor %}", "one;two;"),
+    ],
+)
+def test_text_parts_are_joined_only_for_templates_that_take_text_alone(
+    source: str, text: str
+) -> None:
+    parts = [{"type": "text", "text": text} for text in ("one", "two")]
+    assert text_of(compiled(source).render([message("user", parts)])) == text
+
+
+def test_text_becomes_a_part_for_templates_that_take_parts_alone() -> None:
+    template = compiled("{% for part in messages[0].content %}{{ part.text }};{% endfor %}")
+    assert text_of(template.render([message("user", "one")])) == "one;"
+
+
+def test_further_variables_reach_the_template_and_unknown_ones_are_refused() -> None:
+    template = compiled("{{ documents[0].text if documents }}{{ depth }}")
+    segments = template.render(ONE_TURN, documents=[{"text": "<s>"}], depth=3)
+    assert segments == [Segment(SegmentKind.TEXT, "<s>3")]
+    with pytest.raises(RequestError, match=r"variable 'dept'\. Did you mean depth"):
+        template.render(ONE_TURN, dept=3)
+    with pytest.raises(RequestError, match="unknown chat template variable 'bos_token'"):
+        compiled("{{ bos_token }}").render(ONE_TURN, **SPECIAL_TOKENS)
+    with pytest.raises(RequestError, match="depth holds a set; only JSON"):
+        template.render(ONE_TURN, depth={1})
+
+
+def test_tools_for_a_template_without_a_place_for_them_are_refused() -> None:
+    with pytest.raises(RequestError, match="has no place for tools"):
+        compiled(CHATML).render(ONE_TURN, tools=[TOOL])
+    with pytest.raises(RequestError, match=r"tools\[1\] must be an object"):
+        compiled(TOOLS).render(ONE_TURN, tools=[TOOL, "secret"])  # type: ignore[list-item]
+    assert compiled(CHATML).render(ONE_TURN, tools=[]) == compiled(CHATML).render(ONE_TURN)
+
+
+def test_the_clock_is_the_one_passed_in() -> None:
+    assert "Today Date: 09 Jul 2026" in text_of(compiled(HEADERS).render(ONE_TURN))
+
+
+def test_a_refusal_that_the_source_spells_out_is_shown() -> None:
+    with pytest.raises(RequestError, match=r"\(line 3\): Roles must alternate: user, assistant"):
+        compiled(INSTRUCTIONS).render([message("assistant", "x")])
+
+
+def test_a_refusal_that_was_put_together_is_not_shown() -> None:
+    source = "{{ raise_exception('no ' + messages[0].content) }}"
+    with pytest.raises(RequestError, match="refuses these messages") as caught:
+        compiled(source).render([message("user", "secret")])
+    assert "secret" not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind"),
+    [
+        ("messages[0][messages[0].content].x", "UndefinedError"),
+        ("messages[0].content + 1", "TypeError"),
+        ("messages[0].content.index('?')", "ValueError"),
+        ("{}[messages[0].content]['x']", "UndefinedError"),
+        ("1 / 0", "ZeroDivisionError"),
+        ("namespace", "NotDataError"),
+        ("[namespace]", "NotDataError"),
+        ("messages | attribute", "CheckpointError"),
+    ],
+)
+def test_a_template_that_fails_says_where_and_quotes_nothing(expression: str, kind: str) -> None:
+    source = "{% set x = 1 %}\n{{ " + expression + " }}"
+    with pytest.raises((RequestError, CheckpointError)) as caught:
+        compiled(source).render([message("user", "secret")])
+    assert "secret" not in str(caught.value)
+    assert "line 2" in str(caught.value)
+    assert kind in str(caught.value) or type(caught.value).__name__ == kind
+
+
+def test_a_template_is_rendered_many_times_without_memory_of_the_last() -> None:
+    template = compiled(TOOLS)
+    first = template.render(WITH_TOOLS, tools=[TOOL])
+    template.render(THREE_TURNS)
+    assert template.render(WITH_TOOLS, tools=[TOOL]) == first
+
+
+def test_messages_are_left_as_they_were() -> None:
+    messages = [message("user", [{"type": "text", "text": "</s>"}])]
+    before = json.dumps(messages)
+    compiled(CHATML).render(messages)
+    assert json.dumps(messages) == before
+
+
+def test_every_style_passes_the_check() -> None:
+    for source in STYLES.values():
+        check_template(source)
