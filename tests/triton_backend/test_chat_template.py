@@ -161,7 +161,8 @@ def test_parts_that_would_join_to_a_control_string_stay_text() -> None:
 
 def test_the_begin_token_that_a_template_writes_is_the_only_one() -> None:
     tokenizer = loaded(byte_level(added(256, "<s>")), bos_token_id=256)
-    ids = tokenizer.encode_segments(compiled(INSTRUCTIONS).render([message("user", "<s>hi")]))
+    template = compiled(INSTRUCTIONS, control_strings=tokenizer.control_strings)
+    ids = tokenizer.encode_segments(template.render([message("user", "<s>hi")]))
     assert ids == [256, *b" [INST] <s>hi [/INST]"]
 
 

@@ -93,6 +93,12 @@ def test_pieces_are_given_as_soon_as_they_are_certain(
     assert [matcher.feed(piece) for piece in pieces] == deltas
 
 
+def test_without_stop_strings_nothing_is_held_back() -> None:
+    matcher = StopMatcher([])
+    assert matcher.pass_over("any") + matcher.feed("thing") == "anything"
+    assert matcher.flush() == ""
+
+
 def test_the_stop_string_that_cut_the_text_is_named() -> None:
     matcher = StopMatcher(["xyz", "\n", "END"])
     matcher.feed("the EN")

@@ -93,6 +93,14 @@ def test_a_control_token_that_merges_reach_is_spelled_out() -> None:
     assert tokenizer.encode_with_control("a<s>b") == [ord("a"), 257, ord("b")]
 
 
+def test_a_byte_level_space_in_front_is_put_once_for_each_text() -> None:
+    content = json.loads(json.dumps(ENDS_A_TEXT))
+    content["pre_tokenizer"]["add_prefix_space"] = True
+    tokenizer = loaded(content)
+    assert tokenizer.encode("a<s>b") == list(b" a<s>b")
+    assert tokenizer.encode_with_control("a<s>b") == library_ids(content, "a<s>b")
+
+
 def test_a_control_token_that_a_unigram_model_reaches_is_spelled_out() -> None:
     tokenizer = loaded(unigram())
     ids = tokenizer.encode("a</s><s>b")

@@ -101,7 +101,7 @@ CALLS = [
     "text.removeprefix('  ') ~ text.removesuffix('  ')",
     "', '.join(people | map(attribute='name'))",
     "'{} and {!r:>4} and {name:03d} {{}}'.format('a', 'b', name=7)",
-    "'{1}{0}{a}'.format(1, 2.5, a='x')",
+    "'{1}{0}{a}{}'.format(1, 2.5, a='x') if false else '{} {}'.format([1, 'x'], none)",
     "'12'.isdigit() ~ 'ab'.isalpha() ~ 'ab'.isupper() ~ ' '.isspace()",
     "mapping.get('b') ~ mapping.get('z', 'none') ~ mapping['a']['c'][2] ~ mapping.a.c[-1]",
     "mapping.items() | list | length ~ mapping.keys() | list ~ mapping.values() | list | length",
