@@ -5,10 +5,10 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import pairwise
+from itertools import groupby, pairwise, takewhile
 
 
 class SegmentKind(StrEnum):
@@ -34,30 +34,19 @@ class ControlStrings:
     def __init__(self, strings: Iterable[str]) -> None:
         """Take the control strings of a vocabulary; empty ones are left out."""
         self._strings = frozenset(strings) - {""}
-        lengths: dict[str, set[int]] = {}
-        for string in self._strings:
-            lengths.setdefault(string[0], set()).add(len(string))
-        # A vocabulary may hold thousands ("<unused0>", ...): trying the few lengths that a first
-        # character has costs less than an alternation of them all.
-        self._lengths = {first: sorted(found, reverse=True) for first, found in lengths.items()}
-        self._first = (
-            re.compile("[" + re.escape("".join(sorted(lengths))) + "]") if lengths else None
-        )
+        self._pattern = re.compile(_longest_of(sorted(self._strings))) if self._strings else None
         self._forward = sorted(self._strings)
         self._backward = sorted(string[::-1] for string in self._strings)
+        self._first = {string[0] for string in self._strings}
         self._last = {string[-1] for string in self._strings}
         self._longest = max(map(len, self._strings), default=0)
 
     def found_in(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield the interval of the longest control string at each position that begins one."""
-        if self._first is None:
-            return
-        for candidate in self._first.finditer(text):
-            start = candidate.start()
-            for length in self._lengths[text[start]]:
-                if text[start : start + length] in self._strings:
-                    yield start, start + length
-                    break
+        found = self._pattern.search(text) if self._pattern else None
+        while self._pattern and found:
+            yield found.span()
+            found = self._pattern.search(text, found.start() + 1)
 
     def split(self, text: str) -> list[Segment]:
         """Cut `text` into control and text segments, leftmost first, without empty ones."""
@@ -82,7 +71,7 @@ class ControlStrings:
         """
         places = {start + 1 for start, _ in self.found_in(text)}
         for length in range(1, min(len(text), self._longest - 1) + 1):
-            if text[-length] in self._lengths and _begins(self._forward, text[-length:]):
+            if text[-length] in self._first and _begins(self._forward, text[-length:]):
                 places.add(len(text) - length + 1)
             if text[length - 1] in self._last and _begins(self._backward, text[length - 1 :: -1]):
                 places.add(length - 1)
@@ -90,6 +79,20 @@ class ControlStrings:
             return text
         cuts = [0, *sorted(places), len(text)]
         return sentinel.join(text[a:b] for a, b in pairwise(cuts))
+
+
+def _longest_of(strings: Sequence[str]) -> str:
+    """Give a pattern for the longest of the sorted `strings` at a place.
+
+    It is a tree: a vocabulary may hold thousands ("<unused0>", ...), and an alternation of them all
+    would try each at every "<".
+    """
+    ends = zip(strings[0], strings[-1], strict=False)
+    shared = "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], ends))
+    rests = [string[len(shared) :] for string in strings]
+    branches = [_longest_of(list(each)) for _, each in groupby(filter(None, rests), lambda s: s[0])]
+    tree = f"(?:{'|'.join(branches)})" if branches else ""
+    return re.escape(shared) + (tree + "?" if tree and "" in rests else tree)
 
 
 def _begins(ordered: list[str], prefix: str) -> bool:

@@ -16,6 +16,7 @@ from triton_backend.token_bytes import decoder_of, token_bytes
 
 WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 """Unicode's White_Space, which some control tokens swallow beside them (`str.strip` takes more)."""
+MAX_CONTROL_CHARACTERS = 256
 NO_TRAITS = {"special": False, "single_word": False, "lstrip": False, "rstrip": False}
 
 
@@ -186,14 +187,24 @@ def _definition(tokenizer_json: bytes) -> tuple[dict[str, Any], list[dict[str, A
     if model.get("dropout"):
         raise UnsupportedError(f"the tokenizer's {kind} dropout is random; set it to null.")
     for token in added:
-        if token["special"] and token["single_word"]:
-            raise UnsupportedError(
-                f"special token {token['content']!r} has single_word, which is not supported; "
-                "set it to false."
-            )
+        if token["special"]:
+            _check_control(token)
     # Both are settings of training that files carry by accident: a prompt is never cut or filled up.
     definition |= {"truncation": None, "padding": None}
     return definition, added
+
+
+def _check_control(token: Mapping[str, Any]) -> None:
+    content = token["content"]
+    if token["single_word"]:
+        raise UnsupportedError(
+            f"special token {content!r} has single_word, which is not supported; set it to false."
+        )
+    if len(content) > MAX_CONTROL_CHARACTERS:
+        raise UnsupportedError(
+            f"special token {content[:20]!r}... has {len(content)} characters; "
+            f"at most {MAX_CONTROL_CHARACTERS} are supported."
+        )
 
 
 def _loaded(definition: Mapping[str, Any]) -> tokenizers.Tokenizer:

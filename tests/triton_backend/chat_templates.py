@@ -1,6 +1,11 @@
 """Chat templates in the styles of known model families, in our own words, and conversations for them."""
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
+
+from triton_backend.chat_template import ChatTemplate
+from triton_backend.segments import Segment, SegmentKind
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] "
@@ -153,3 +158,17 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"b": {"type": "number"}, "a": {}}},
     },
 }
+NOW = datetime(2026, 7, 9, 10, 11)
+
+
+def compiled(source: str, **given: Any) -> ChatTemplate:
+    options = {"special_tokens": SPECIAL_TOKENS, "control_strings": CONTROLS, "clock": lambda: NOW}
+    return ChatTemplate(source, **{**options, **given})
+
+
+def text_of(segments: Sequence[Segment]) -> str:
+    return "".join(segment.text for segment in segments)
+
+
+def controls_of(segments: Sequence[Segment]) -> list[str]:
+    return [segment.text for segment in segments if segment.kind is SegmentKind.CONTROL]

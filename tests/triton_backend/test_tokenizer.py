@@ -274,6 +274,7 @@ def test_a_broken_file_is_refused_in_one_line(broken: bytes, message: str) -> No
         ),
         ("model", {**END["model"], "dropout": 0.1}, "BPE dropout"),
         ("added_tokens", [added(256, "<mask>", single_word=True)], "'<mask>' has single_word"),
+        ("added_tokens", [added(256, "<" * 257)], "<<'... has 257 characters; at most 256"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(part: str, value: Any, name: str) -> None:
@@ -288,5 +289,7 @@ def test_a_begin_token_outside_the_vocabulary_is_refused(bos_token_id: int | Non
 
 
 def test_what_is_supported_passes_the_check() -> None:
+    nested = [added(254 + length, "<" * length) for length in range(2, 257)]
+    assert loaded(byte_level(*nested)).encode_with_control("<" * 257) == [510, ord("<")]
     check_tokenizer(json.dumps(sentencepiece(front="first")).encode())
     check_tokenizer(json.dumps(unigram()).encode())
