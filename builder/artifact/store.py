@@ -101,12 +101,21 @@ def publish(folder: Path, destination: Path, manifest: Manifest) -> Artifact:
         stream.write(manifests.encode(complete))
         stream.flush()
         os.fsync(stream.fileno())
-    old = destination.parent / f".{destination.name}.old-{os.getpid()}"
-    if destination.exists():
-        destination.rename(old)
-    folder.rename(destination)
-    shutil.rmtree(old, ignore_errors=True)
+    _swap(folder, destination)
     return Artifact(destination, complete)
+
+
+def _swap(folder: Path, destination: Path) -> None:
+    """Rename `folder` to `destination`; what was there comes back if that fails or is interrupted."""
+    old = destination.parent / f".{destination.name}.old-{os.getpid()}"
+    try:
+        if destination.exists():
+            destination.rename(old)
+        folder.rename(destination)
+    finally:
+        if old.exists() and not destination.exists():
+            old.rename(destination)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def read_manifest(root: Path) -> Manifest:

@@ -27,7 +27,7 @@ class Spare:
     pattern: re.Pattern[str]
     """Matches the whole name."""
     reason: str
-    """Why the model is the same without it; goes into the manifest."""
+    """Why the model is the same without it."""
     holds: Callable[[Checkpoint], bool] = lambda _: True
     """Whether the reason is true of this checkpoint."""
 

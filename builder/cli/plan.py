@@ -17,7 +17,10 @@ def show_plan(plan: BuildPlan, destination: Path, display: Display) -> None:
     disk = shutil.disk_usage(destination.parent).free
     peak, needed = plan.estimate.peak_bytes, plan.estimate.disk_bytes
     machine_rows = [
-        ("peak memory", f"about {format_bytes(peak)} of {format_bytes(memory)} available"),
+        (
+            "peak memory",
+            f"about {format_bytes(peak)} while building, of {format_bytes(memory)} available",
+        ),
         ("disk", f"about {format_bytes(needed)} of {format_bytes(disk)} free"),
         ("output", str(destination)),
     ]

@@ -11,7 +11,6 @@ GROUP = 32
 ROWS = 4096
 """Rows packed at a time, which bounds the memory for intermediate values."""
 TARGETS = ("portable",)
-MEANING = "int8 weights, one float32 scale per 32 along the inner dimension"
 
 Float32 = NDArray[np.float32]
 

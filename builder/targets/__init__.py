@@ -25,7 +25,7 @@ ALIASES = {
 """Names that stand for another target, and why."""
 
 PLANNED = ("tensorrt", "tensorrt-rtx", "cuda")
-"""Targets that DESIGN names and nothing here implements yet."""
+"""Targets that are planned and that nothing here implements yet."""
 
 
 def resolve(name: str) -> str:

@@ -2,7 +2,7 @@
 
 1. `Shape(x, start, end)` whose dimensions are all fixed becomes a Constant of those sizes.
 It does not fire where a dimension is free. Afterwards the index arithmetic of all layers is the same and can be
-shared: without this, a step of a 30-layer model computes 3,400 nodes instead of a third of that.
+shared: without this, a step of a 30-layer model computes 3,400 nodes instead of 1,500.
 
 Precondition: shapes have been inferred.
 """

@@ -25,11 +25,12 @@ from builder.graph.graph import LoweredGraph, QuantizedGraph
 from builder.graph.passes.fold_static_shapes import FoldStaticShapes
 from builder.graph.passes.lower_int8_gather import LowerInt8Gather
 from builder.graph.passes.lower_int8_linear import LowerInt8Linear
+from builder.quant import FORMATS
 from builder.targets.compiler import TargetOptions
 
 NAME = "portable"
 DTYPES = ("float32",)
-QUANTS = ("none", "int8")
+QUANTS = ("none", *(name for name, rules in FORMATS.items() if NAME in rules.TARGETS))
 COMPUTE = {
     "float32": "float32 throughout",
     "int8": (

@@ -25,7 +25,7 @@ Plan
   weights      SIZE
   limits       512 tokens a sequence, 32 sequences and 512 tokens a step
   KV cache     float32, 512 B a token, 16384 tokens in blocks of 16, SIZE in all
-  peak memory  about SIZE of SIZE available
+  peak memory  about SIZE while building, of SIZE available
   disk         about SIZE of SIZE free
   output       FOLDER
 hash source: TIME

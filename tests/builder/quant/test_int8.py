@@ -50,5 +50,4 @@ def test_every_format_names_itself_its_targets_and_its_group(name: str) -> None:
     rules = FORMATS[name]
     assert name == rules.NAME
     assert rules.TARGETS
-    assert rules.MEANING
     assert rules.num_groups(rules.GROUP + 1) == 2
