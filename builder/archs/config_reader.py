@@ -4,7 +4,6 @@ Every field is either read, required to have its harmless value, or on the list 
 the graph; `finish` refuses the rest by name.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -48,6 +47,7 @@ HARMLESS = frozenset(
 So do fields that begin with an underscore, which are the library's own."""
 
 MAX_SIZE = 1 << 31
+MAX_NUMBER = 3e38
 
 
 class ConfigReader:
@@ -214,9 +214,9 @@ def _number(fields: dict[str, Any], name: str, default: float | None = None) -> 
 
 
 def is_positive(value: object) -> bool:
-    """Tell whether a JSON value is a finite number above 0."""
+    """Tell whether a JSON value is a number above 0 that float32 can hold."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and 0 < value < math.inf  # type: ignore[operator]
+    return is_number and 0 < value < MAX_NUMBER  # type: ignore[operator]
 
 
 def _shown(value: object) -> str:

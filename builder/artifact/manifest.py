@@ -3,7 +3,8 @@
 It is written last and read first: no engine library sees a byte before it has been checked.
 """
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -111,6 +112,14 @@ class Manifest:
     """Versions of the libraries that wrote the engines."""
     files: dict[str, FileRecord]
     """Every file of the artifact but this one, by path relative to its folder."""
+    digest: str = ""
+    """sha256 of this manifest as it is encoded with an empty digest: names the artifact, and finds damage."""
+
+
+def seal(manifest: Manifest) -> Manifest:
+    """Fill in the digest of a manifest that is complete."""
+    bare = replace(manifest, digest="")
+    return replace(bare, digest=hashlib.sha256(encode(bare)).hexdigest())
 
 
 def encode(manifest: Manifest) -> bytes:
@@ -124,7 +133,7 @@ def decode(data: bytes) -> Manifest:
     """Read a manifest.
 
     Raises:
-        ArtifactError: not JSON, of another schema, or with a wrong or missing field.
+        ArtifactError: not JSON, of another schema, with a wrong or missing field, or altered.
     """
     try:
         schema = msgspec.json.decode(data, type=dict[str, msgspec.Raw]).get("schema")
@@ -134,8 +143,13 @@ def decode(data: bytes) -> Manifest:
                 f"{FILE_NAME} has schema {found}, this version of Forerun reads schema {SCHEMA}; "
                 "compile the model again with this version"
             )
-        return msgspec.json.decode(data, type=Manifest)
+        manifest = msgspec.json.decode(data, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ArtifactError(
             f"{FILE_NAME} can't be read: {error}; compile the model again"
         ) from error
+    if manifest != seal(manifest):
+        raise ArtifactError(
+            f"{FILE_NAME} was altered: it does not have the digest that it names; compile the model again"
+        )
+    return manifest

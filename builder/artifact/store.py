@@ -95,7 +95,7 @@ def publish(folder: Path, destination: Path, manifest: Manifest) -> Artifact:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
-    complete = replace(manifest, files=files)
+    complete = manifests.seal(replace(manifest, files=files))
     path = folder / manifests.FILE_NAME
     with path.open("wb") as stream:
         stream.write(manifests.encode(complete))

@@ -63,7 +63,8 @@ class PortableExecutor:
             for part, wanted in _parts(step):
                 self._run(part, rows, wanted)
         except (ort.capi.onnxruntime_pybind11_state.Fail, RuntimeError) as error:
-            raise EngineError(f"ONNX Runtime failed in a step: {error}") from error
+            what = " ".join(str(error).split())
+            raise EngineError(f"ONNX Runtime failed in a step: {what}") from error
         return result_from_rows(rows, asks)
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 """Artifacts on disk: complete or absent, and refused when altered."""
 
+import dataclasses
 import errno
 import json
 import os
@@ -10,6 +11,7 @@ import pytest
 
 from builder.artifact import manifest as manifests
 from builder.artifact import store
+from builder.artifact.manifest import FileRecord
 from builder.artifact.store import Artifact, open_artifact
 from builder.errors import ArtifactError, BuildError, UserError
 from tests.built import compile_model
@@ -94,11 +96,30 @@ def test_a_manifest_of_another_schema_names_both(copy: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/hostname", "engines/../../outside"])
 def test_a_manifest_may_not_name_files_outside(copy: Path, name: str) -> None:
-    path = copy / manifests.FILE_NAME
-    content = json.loads(path.read_bytes())
-    content["files"][name] = {"size_bytes": 1, "sha256": "0"}
-    path.write_text(json.dumps(content))
+    manifest = store.read_manifest(copy)
+    files = {**manifest.files, name: FileRecord(size_bytes=1, sha256="0")}
+    resealed = manifests.seal(dataclasses.replace(manifest, files=files))
+    (copy / manifests.FILE_NAME).write_bytes(manifests.encode(resealed))
     with pytest.raises(ArtifactError, match="outside"):
+        open_artifact(copy)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"max_num_seqs": 32', '"max_num_seqs": 0'),
+        ('"block_size": 16', '"block_size": 0'),
+        ('"theta": 10000.0', '"theta": 1.0'),
+        ('"target": "portable"', '"target": "another"'),
+        ('"digest": "', '"digest": "0'),
+    ],
+)
+def test_a_manifest_edited_by_hand_is_refused(copy: Path, old: str, new: str) -> None:
+    path = copy / manifests.FILE_NAME
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(ArtifactError, match="altered"):
         open_artifact(copy)
 
 
