@@ -47,7 +47,8 @@ HARMLESS = frozenset(
 So do fields that begin with an underscore, which are the library's own."""
 
 MAX_SIZE = 1 << 31
-MAX_NUMBER = 3e38
+MIN_NUMBER, MAX_NUMBER = 1e-38, 3e38
+"""What float32 holds at full precision."""
 
 
 class ConfigReader:
@@ -216,7 +217,7 @@ def _number(fields: dict[str, Any], name: str, default: float | None = None) -> 
 def is_positive(value: object) -> bool:
     """Tell whether a JSON value is a number above 0 that float32 can hold."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and 0 < value < MAX_NUMBER  # type: ignore[operator]
+    return is_number and MIN_NUMBER < value < MAX_NUMBER  # type: ignore[operator]
 
 
 def _shown(value: object) -> str:

@@ -91,6 +91,7 @@ def test_a_size_must_be_one_positive_integer(field: str, value: Any) -> None:
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps"),
         ({"rope_theta": "big"}, "rope_theta"),
         ({"rope_theta": 10**400}, "rope_theta"),
+        ({"rope_theta": 1e-300}, "rope_theta"),
         ({"rms_norm_eps": 10**400}, "rms_norm_eps"),
         ({"rope_scaling": {"type": "linear", "factor": 10**400}}, "factor"),
         ({"tie_word_embeddings": 1}, "tie_word_embeddings"),
