@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 FIRST_FRONT_S = 30.0
 TELL_S = 5.0
 """What fronts get to hear why the engine could not be loaded."""
+SILENCE_S = 60.0
+"""A front pings every second. One that is silent for so long hangs, and neither it nor its clients will be back."""
 NUM_ENCODING_THREADS = 2
 """So that one long prompt does not keep all others waiting."""
 
@@ -108,6 +110,7 @@ def _encoding_threads() -> Callable[[Callable[[], None]], None]:
 def _accept(listener: socket.socket, fronts: Fronts) -> None:
     while True:
         connection, _ = listener.accept()
+        connection.settimeout(SILENCE_S)
         link: Link[FromFront] = Link(connection, FromFront)
         _in_background(partial(fronts.attend, link))
 

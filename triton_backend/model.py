@@ -6,6 +6,7 @@ Each process of the backend runs one model, which is one face of a deployment.
 import json
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Mapping
@@ -30,6 +31,8 @@ CODES = {
     FailureKind.INTERNAL: "INTERNAL",
     FailureKind.CANCELLED: "CANCELLED",
 }
+HANGS_S = 10
+WATCH_S = 0.5
 BROKEN = Failure(FailureKind.INTERNAL, "the front failed to take the request.")
 
 
@@ -51,10 +54,12 @@ class TritonPythonModel:
                 {key: value["string_value"] for key, value in config["parameters"].items()}
             )
             face = find_face(settings.face)
-            door = HostDoor(find_place(settings, server=str(os.getppid())), settings.face)
+            server = os.getppid()
+            door = HostDoor(find_place(settings, server=str(server)), settings.face)
             labels = {"model": name, "deployment": settings.deployment}
             meters = Meters({metric.name: TritonMeter(metric, labels) for metric in METRICS})
             self._front = Front(face, door, clock=time.monotonic, on_pong=meters.read)
+            threading.Thread(target=end_with, args=(server,), daemon=True).start()
             self._front.start()
         except (ForerunError, OSError) as error:
             raise pb_utils.TritonModelException(f"{name} can't be served: {error}") from None
@@ -145,8 +150,23 @@ class TritonMeter:
         self._change = meter.increment if metric.only_grows else meter.set
 
     def __call__(self, value: int) -> None:
-        """Set a gauge, or add to a counter."""
-        self._change(value)
+        """Set a gauge, or add to a counter.
+
+        Under a server that was killed the call never returns, and lets no Python thread run meanwhile: only the
+        kernel can end this process then. That is what an alarm does that nobody handles.
+        """
+        signal.alarm(HANGS_S)
+        try:
+            self._change(value)
+        finally:
+            signal.alarm(0)
+
+
+def end_with(server: int) -> None:
+    """End this process when the server has. It would itself, but not while one of its calls waits for an answer."""
+    while os.getppid() == server:
+        time.sleep(WATCH_S)
+    os._exit(1)
 
 
 def refuse_other_numpy(version: str, response_signature: str) -> None:

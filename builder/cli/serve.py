@@ -8,7 +8,7 @@ import contextlib
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,7 +143,7 @@ def serve(options: Options) -> None:
         with running_application(config, service="openai") as shim, drained(triton, shim):
             took = format_duration(time.monotonic() - started)
             display_on(sys.stdout).facts(f"Ready in {took}", urls(plan.addresses, shim.address))
-            watch(triton, shim, repository)
+            watch(triton, shim, plan.fronts)
 
 
 def launch_plan(options: Options, repository: Repository) -> LaunchPlan:
@@ -162,7 +162,8 @@ def launch_plan(options: Options, repository: Repository) -> LaunchPlan:
     return LaunchPlan(
         installation=find_installation(options.tritonserver),
         repository=options.repository.absolute(),
-        models=repository.models,
+        fronts=tuple(front.model for front in repository.fronts),
+        others=repository.others,
         addresses=Addresses(options.host, ports["http"], ports["grpc"], ports["metrics"]),
         drain_s=options.drain_timeout,
     )
@@ -216,13 +217,13 @@ def urls(addresses: Addresses, shim_address: str) -> Rows:
     ]
 
 
-def watch(triton: TritonServer, shim: AsgiThread, repository: Repository) -> None:
+def watch(triton: TritonServer, shim: AsgiThread, fronts: Sequence[str]) -> None:
     """Look after everything until interrupted; a model whose front died is loaded again.
 
     Raises:
         ServerError: Triton or the shim ended by itself, or a model can't be loaded again.
     """
-    stubs = StubWatch(triton, [front.model for front in repository.fronts])
+    stubs = StubWatch(triton, fronts)
     while True:
         triton.check_alive()
         shim.check_alive()

@@ -100,10 +100,12 @@ def deployed(artifact: Path, repository: Path) -> Path:
 def launch_plan(repository: Path, *, drain_s: float = DRAIN_S) -> LaunchPlan:
     """Plan a server on free ports."""
     ports = free_ports(HOST, {"http": 0, "grpc": 0, "metrics": 0})
+    read = read_repository(repository)
     return LaunchPlan(
         installation=find_installation(),
         repository=repository,
-        models=read_repository(repository).models,
+        fronts=tuple(front.model for front in read.fronts),
+        others=read.others,
         addresses=Addresses(HOST, ports["http"], ports["grpc"], ports["metrics"]),
         drain_s=drain_s,
     )

@@ -119,6 +119,27 @@ def test_closing_wakes_who_waits(ends) -> None:
     assert host.receive() is None
 
 
+def test_a_side_that_is_silent_for_too_long_is_gone() -> None:
+    ours, theirs = socket.socketpair()
+    ours.settimeout(0.05)
+    host: Link[FromFront] = Link(ours, FromFront)
+    theirs.sendall(frame(Ping()))
+    assert host.receive() == Ping()
+    assert host.receive() is None
+    host.close()
+    theirs.close()
+
+
+def test_a_side_that_does_not_read_for_too_long_is_gone() -> None:
+    ours, theirs = socket.socketpair()
+    ours.settimeout(0.05)
+    host: Link[FromFront] = Link(ours, FromFront)
+    with pytest.raises(LinkError, match="the link has ended: timed out"):
+        host.send(submit("x" * 5_000_000))
+    assert host.receive() is None
+    theirs.close()
+
+
 def test_a_closed_link_refuses_to_send(ends) -> None:
     host, front = ends
     front.close()

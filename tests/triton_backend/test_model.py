@@ -3,6 +3,8 @@
 import importlib
 import json
 import logging
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 
 from builder.errors import UserError
 from tests.triton_backend.host_stage import await_true
+from triton_backend.metrics import METRICS
 from triton_backend.protocol import Array, floats, integers, strings
 from triton_backend.responder import Failure, FailureKind
 
@@ -216,6 +219,45 @@ def test_a_request_goes_the_whole_way(
     assert good.sender.sent[-1][0].tensors["finish_reason"] == [b"length"]
     (refusal, _), *_ = bad.sender.sent
     assert refusal.error.code == FakeError.INVALID_ARG
+
+
+HANGING_METER = """
+import sys, threading, time
+from types import ModuleType, SimpleNamespace
+fake = ModuleType("triton_python_backend_utils")
+hang = SimpleNamespace(set=lambda value: time.sleep(600), increment=None)
+fake.MetricFamily = lambda **_: SimpleNamespace(Metric=lambda **_: hang)
+fake.MetricFamily.COUNTER = fake.MetricFamily.GAUGE = 0
+sys.modules[fake.__name__] = fake
+from triton_backend import model
+from triton_backend.metrics import METRICS
+model.HANGS_S = 1
+model.TritonMeter(METRICS[0], {})(3)
+"""
+
+
+def test_a_meter_that_hangs_ends_the_process() -> None:
+    result = subprocess.run([sys.executable, "-c", HANGING_METER], timeout=60, check=False)
+    assert result.returncode == -signal.SIGALRM
+
+
+def test_a_meter_that_does_not_hang_leaves_no_alarm(model: ModuleType) -> None:
+    meter = model.TritonMeter(METRICS[0], {"model": "chat"})
+    meter(3)
+    assert FakeFamily.made[METRICS[0].name][2].value == 3
+    assert signal.alarm(0) == 0
+
+
+def test_the_process_ends_when_its_server_has(
+    model: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parents = iter([7, 7, 1])
+    codes: list[int] = []
+    monkeypatch.setattr(model, "WATCH_S", 0)
+    monkeypatch.setattr(model.os, "getppid", lambda: next(parents))
+    monkeypatch.setattr(model.os, "_exit", codes.append)
+    model.end_with(7)
+    assert codes == [1]
 
 
 def test_whatever_fails_while_a_request_is_taken_is_no_news_for_triton(

@@ -45,11 +45,6 @@ class Repository:
     problems: tuple[str, ...]
     """What keeps models from being served, one line each."""
 
-    @property
-    def models(self) -> tuple[str, ...]:
-        """Names of all models."""
-        return (*(front.model for front in self.fronts), *self.others)
-
 
 def read_repository(root: Path) -> Repository:
     """Read and check every model of a repository.

@@ -62,6 +62,12 @@ def stubs_among(processes: Iterable[Process]) -> dict[str, Process]:
     }
 
 
+def option_of(process: Process, name: str) -> str | None:
+    """Give the value of an option of a process's command line; None without it."""
+    command = _command(process)
+    return command[command.index(name) + 1] if name in command[:-1] else None
+
+
 def is_alive(process: Process) -> bool:
     """Whether a process runs; one that ended and waits for its parent does not."""
     try:

@@ -22,11 +22,14 @@ from triton_backend.launcher.guard import guarded
 from triton_backend.launcher.installation import Installation, link_backends
 from triton_backend.launcher.model_control import ModelControl
 from triton_backend.launcher.preflight import check_installation
+from triton_backend.launcher.unfinished import UnfinishedAnswers
 
 POLL_S = 0.05
 TAIL_LINES = 30
+SETTLE_S = 3.0
+"""What Triton gets to end by itself after the last answer. It needs 2, and never does while a client keeps a stream open."""
 END_S = 1.0
-"""After the drain, time for the last responses. Triton would not end by itself while a client keeps a stream open."""
+"""For the last responses to reach their clients when the drain was not enough."""
 RESTRICTED = "model-repository,shared-memory,trace,logging"
 """Loading a model takes files, so it runs code; the others write files and map memory on a client's word."""
 
@@ -37,8 +40,10 @@ class LaunchPlan:
 
     installation: Installation
     repository: Path
-    models: tuple[str, ...]
-    """Folders of the repository to load."""
+    fronts: tuple[str, ...]
+    """Models of the repository that builder deploy wrote."""
+    others: tuple[str, ...]
+    """Its other models; nobody can tell what they have not finished."""
     addresses: Addresses
     drain_s: float
     """Time that running answers get to finish when the server is stopped."""
@@ -131,10 +136,21 @@ class TritonServer:
     def drain(self) -> None:
         """Take no new requests, let those that run finish for a while, then end them."""
         self._process.terminate()
-        if not self._ends_within(self._plan.drain_s):
-            # A host that is told to end ends its answers; then Triton has nothing to wait for.
-            family.terminate(family.hosts_among(family.members(self.mark)))
-            self._ends_within(END_S)
+        hosts = family.hosts_among(family.members(self.mark))
+        with UnfinishedAnswers(hosts) as unfinished:
+            self._wait_drained(unfinished)
+        # A host that is told to end ends its answers; then their clients have heard all there is.
+        family.terminate(family.hosts_among(family.members(self.mark)))
+        self._ends_within(END_S)
+
+    def _wait_drained(self, unfinished: UnfinishedAnswers) -> None:
+        """Wait until the server has ended, all answers have for a while, or the drain is over."""
+        now = time.monotonic()
+        deadline, answering = now + self._plan.drain_s, now
+        while now < min(deadline, answering + SETTLE_S) and not self._ends_within(POLL_S):
+            now = time.monotonic()
+            if self._plan.others or unfinished.count():
+                answering = now
 
     def end(self) -> None:
         """End every process that is left."""
@@ -161,7 +177,7 @@ class TritonServer:
             f"--backend-config=python,shm-region-prefix-name={self.mark}",
             # Explicit: so that a model whose stub died can be loaded again.
             "--model-control-mode=explicit",
-            *(f"--load-model={model}" for model in plan.models),
+            *(f"--load-model={model}" for model in (*plan.fronts, *plan.others)),
             # The files are complete; completing them would start every stub twice.
             "--disable-auto-complete-config",
             f"--http-address={addresses.host}",

@@ -148,7 +148,8 @@ def test_the_name_of_another_deployment_s_model_is_refused(
 def test_two_deployments_stand_side_by_side(repository: Path, deployment: Deployment) -> None:
     deploy(repository, deployment, replace_existing=False)
     deploy(repository, replace(deployment, name="b", vllm_name="c"), replace_existing=False)
-    assert read_repository(repository).models == ("b", "c", "tiny", "vllm_model")
+    models = [front.model for front in read_repository(repository).fronts]
+    assert models == ["b", "c", "tiny", "vllm_model"]
 
 
 def test_a_deployment_is_replaced_only_when_asked(repository: Path, deployment: Deployment) -> None:

@@ -42,7 +42,7 @@ def test_models_of_others_are_told_apart(repository: Path) -> None:
     (repository / "other" / "config.pbtxt").write_text('name: "other" backend: "python"')
     read = read_repository(repository)
     assert read.others == ("other",)
-    assert read.models == ("tiny", "vllm_model", "other")
+    assert [front.model for front in read.fronts] == ["tiny", "vllm_model"]
     assert read.problems == ()
 
 
@@ -56,7 +56,9 @@ def test_files_and_hidden_folders_are_no_models(repository: Path) -> None:
     (repository / "README.md").touch()
     (repository / ".git").mkdir()
     (repository / "__pycache__").mkdir()
-    assert read_repository(repository).models == ("tiny", "vllm_model")
+    read = read_repository(repository)
+    assert len(read.fronts) == 2
+    assert read.others == read.problems == ()
 
 
 @pytest.mark.parametrize("make", [Path.exists, Path.mkdir, Path.touch])

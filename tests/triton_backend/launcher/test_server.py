@@ -282,7 +282,7 @@ def test_a_port_that_was_taken_meanwhile_ends_the_server_with_its_reason(
 def test_a_model_whose_stub_died_is_loaded_again(plan: LaunchPlan) -> None:
     with running_server(plan) as server:
         server.wait_ready(WAIT_S)
-        watch = StubWatch(server, plan.models)
+        watch = StubWatch(server, plan.others)
         assert watch.dead() == []
         family.stubs_among(family.members(server.mark))["trivial"].kill()
         while watch.dead() != ["trivial"]:

@@ -46,7 +46,8 @@ def trivial_plan(repository: Path, *, drain_s: float = 0.0) -> LaunchPlan:
     return LaunchPlan(
         installation=find_installation(),
         repository=repository,
-        models=("trivial",),
+        fronts=(),
+        others=("trivial",),
         addresses=Addresses(HOST, ports["http"], ports["grpc"], ports["metrics"]),
         drain_s=drain_s,
     )
