@@ -8,7 +8,8 @@
     │   └── RequestError          a generation request that can't be admitted
     └── WorkError                 the request was right and the work failed (exit code 1)
         ├── BuildError            compiling failed
-        └── EngineError           an engine failed while it ran
+        ├── EngineError           an engine failed while it ran
+        └── ServerError           a server did not start, or ended by itself
 
 Messages never contain prompts or generated text.
 """
@@ -55,6 +56,10 @@ class BuildError(WorkError):
 
 class EngineError(WorkError):
     """An engine failed while it ran."""
+
+
+class ServerError(WorkError):
+    """A server did not start, or ended by itself; the notes of the error may hold the end of its log."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:

@@ -27,7 +27,7 @@ from builder.limits import Estimate, LimitOptions
 from builder.package import record_source, write_tokenizer
 from builder.quant.apply import quantize
 from builder.quant.plan import plan_quantization
-from builder.targets.compiler import TargetOptions
+from builder.targets.compiler import TargetOptions, load_compiler
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,9 @@ def plan(request: CompileRequest) -> BuildPlan:
     checkpoint.tokenizer.check_fits(config.vocab_size)
     (first, *others) = dict.fromkeys(name for _, name in chosen)
     for name in (first, *others):
-        targets.load_compiler(name).check(config, request.options)
+        load_compiler(name).check(config, request.options)
     block_size = limits.check_block_size(request.limits)
-    kv = targets.load_compiler(first).kv_geometry(config, block_size)
+    kv = load_compiler(first).kv_geometry(config, block_size)
     found = limits.derive(request.limits, config, kv)
     return BuildPlan(
         request=request,
@@ -144,7 +144,7 @@ def build(
             kv=plan.kv,
             engines=engines,
             tokenizer=write_tokenizer(plan.checkpoint.tokenizer, folder / "tokenizer"),
-            tools={k: v for name in names for k, v in targets.load_compiler(name).tools().items()},
+            tools={k: v for name in names for k, v in load_compiler(name).tools().items()},
             files={},
         )
         progress.stage("verify", 0)
@@ -155,7 +155,7 @@ def build(
 
 def _compile(plan: BuildPlan, target: str, folder: Path, progress: Progress) -> EngineRecord:
     """Take one target from the checkpoint's tensors to an engine file."""
-    compiler, options = targets.load_compiler(target), plan.request.options
+    compiler, options = load_compiler(target), plan.request.options
     progress.stage(f"build graph for {target}", 0)
     graph = archs.build_graph(plan.config, WeightReader(plan.checkpoint), plan.limits.max_seq_len)
     quantized = quantize(graph, plan_quantization(graph, options.quant))

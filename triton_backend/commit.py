@@ -5,27 +5,38 @@ It changes sequences and drives the text stage; queues and blocks are the engine
 
 import logging
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
-from triton_backend.request import Delta, FinishReason
+from triton_backend.request import Delta, FinishReason, TokenLogprobs
 from triton_backend.scheduler import StepPlan
 from triton_backend.sequence import Sequence
 from triton_backend.text import TextStage
 
 logger = logging.getLogger(__name__)
 
+NO_LOGPROBS: Mapping[int, TokenLogprobs] = MappingProxyType({})
 
-def commit(plan: StepPlan, token_ids: Iterable[int | None], text_stage: TextStage) -> list[Delta]:
+
+def commit(
+    plan: StepPlan,
+    token_ids: Iterable[int | None],
+    *,
+    text_stage: TextStage,
+    logprobs: Mapping[int, TokenLogprobs] = NO_LOGPROBS,
+) -> list[Delta]:
     """Count a plan as done, and give one delta per logit row.
 
-    `token_ids` are those sampled for the logit rows; None where the logits were not finite numbers. A
-    sequence that fails ends with an error and takes no other with it.
+    `token_ids` are those sampled for the logit rows; None where the logits were not finite numbers.
+    `logprobs` are those of the rows that ask for them, by row. A sequence that fails ends with an error
+    and takes no other with it.
     """
     for sequence, num_tokens, _ in plan.scheduled:
         sequence.num_computed += num_tokens
+    rows = enumerate(zip(plan.logit_sequences, token_ids, strict=True))
     return [
-        _append(sequence, token_id, text_stage)
-        for sequence, token_id in zip(plan.logit_sequences, token_ids, strict=True)
+        _append(sequence, token_id, text_stage, logprobs.get(row))
+        for row, (sequence, token_id) in rows
     ]
 
 
@@ -49,7 +60,9 @@ def cut_off(
     )
 
 
-def _append(sequence: Sequence, token_id: int | None, text_stage: TextStage) -> Delta:
+def _append(
+    sequence: Sequence, token_id: int | None, text_stage: TextStage, logprobs: TokenLogprobs | None
+) -> Delta:
     """Append one token to an answer, and see whether it ends."""
     if token_id is None:
         error = "the engine gave logits that are not finite numbers."
@@ -69,6 +82,7 @@ def _append(sequence: Sequence, token_id: int | None, text_stage: TextStage) -> 
         stop_reason=stop_reason,
         num_prompt_tokens=sequence.num_prompt,
         num_generated_tokens=sequence.num_generated,
+        logprobs=() if logprobs is None else (logprobs,),
     )
 
 

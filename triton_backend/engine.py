@@ -15,7 +15,8 @@ from triton_backend.admission import check_token_ids, resolve_max_known, resolve
 from triton_backend.commit import commit, cut_off
 from triton_backend.config import EngineConfig
 from triton_backend.kv.pool import BlockPool
-from triton_backend.request import Delta, FinishReason, Request
+from triton_backend.request import Delta, FinishReason, Request, TokenLogprobs
+from triton_backend.sampling.logprobs import asked_logprobs
 from triton_backend.sampling.sampler import Sampler
 from triton_backend.scheduler import Scheduler, StepPlan
 from triton_backend.sequence import Sequence
@@ -119,24 +120,25 @@ class Engine:
             return []
         plan = self.scheduler.plan()
         try:
-            token_ids = self._compute(plan)
+            token_ids, logprobs = self._compute(plan)
         except Exception as failure:
             logger.exception("a step of %d sequences failed", len(plan.scheduled))
             deltas = self._fail_running(failure)
         else:
-            deltas = commit(plan, token_ids, self._text_stage)
+            deltas = commit(plan, token_ids, text_stage=self._text_stage, logprobs=logprobs)
         for delta in deltas:
             if delta.finish_reason is not None:
                 self._forget(delta)
         return deltas
 
-    def _compute(self, plan: StepPlan) -> list[int | None]:
-        """Run a plan on the executor; give the ids sampled for its logit rows."""
+    def _compute(self, plan: StepPlan) -> tuple[list[int | None], dict[int, TokenLogprobs]]:
+        """Run a plan on the executor; give the ids sampled for its logit rows, and asked logprobs."""
         sequences = plan.logit_sequences
         tensors = pack(plan, self._executor.kv)
         asks = self._sampler.asks(sequences)
         result = self._executor.execute(tensors, asks)
-        return self._sampler.sample(sequences, asks, result)
+        token_ids = self._sampler.sample(sequences, asks, result)
+        return token_ids, asked_logprobs(sequences, token_ids, result)
 
     def _fail_running(self, failure: Exception) -> list[Delta]:
         """End every running request with an error: a failed step leaves their KV in doubt."""

@@ -17,6 +17,7 @@ MAX_STOP_TOKEN_IDS = 256
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 1024
 MAX_REQUEST_ID_CHARACTERS = 256
+MAX_LOGPROBS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class SamplingParams:
     """Strings that end the answer when its text contains one."""
     ignore_eos: bool = False
     """The artifact's end ids do not end the answer."""
+    logprobs: int | None = None
+    """Tell the log-probability of each token, and of so many of the likeliest; None tells nothing."""
 
     def __post_init__(self) -> None:
         _check_number("temperature", self.temperature, MAX_TEMPERATURE)
@@ -63,6 +66,8 @@ class SamplingParams:
         _check_stop_strings(self.stop)
         if type(self.ignore_eos) is not bool:
             raise RequestError(f"ignore_eos must be true or false; got {_shown(self.ignore_eos)}.")
+        if self.logprobs is not None:
+            _check_integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
 
     @property
     def is_greedy(self) -> bool:
@@ -109,6 +114,19 @@ class FinishReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """How likely one token of an answer was: at temperature 1, before bans and cuts."""
+
+    logprob: float
+    """Natural logarithm of its probability; minus infinity or NaN where the logits say so."""
+    rank: int
+    """Its place among all tokens, 1 for the likeliest; of equals, the lower id comes first."""
+    top_ids: tuple[int, ...] = field(repr=False)
+    """The likeliest tokens, as many as the request asked for (or all there are), likeliest first."""
+    top_logprobs: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Delta:
     """News about one request after a step. The last one, and only that, has a `finish_reason`."""
 
@@ -125,6 +143,8 @@ class Delta:
     """Tokens of the answer so far, those of this delta included."""
     error: str | None = None
     """One line for people when `finish_reason` is `error`."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """One per new token where the request asks for them, none otherwise."""
 
 
 def _check_number(name: str, value: object, high: float) -> None:

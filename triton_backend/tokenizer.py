@@ -39,7 +39,8 @@ class Tokenizer:
         self._following = _with_prefixes(definition, self._opening, frozenset({"always"}))
         self._inner = _with_prefixes(definition, self._opening, frozenset())
         self._control = {token["content"]: token for token in added if token["special"]}
-        control_ids = frozenset(token["id"] for token in self._control.values())
+        self._control_strings_by_id = {token["id"]: text for text, token in self._control.items()}
+        control_ids = frozenset(self._control_strings_by_id)
         vocabulary = self._opening.get_vocab(with_added_tokens=True)
         self._never_of_text = control_ids - {_unknown_id(definition["model"], vocabulary)}
         self._finder = ControlStrings(self._control)
@@ -65,6 +66,10 @@ class Tokenizer:
     def control_strings(self) -> frozenset[str]:
         """How the control (special) tokens are spelled."""
         return frozenset(self._control)
+
+    def control_string(self, token_id: int) -> str | None:
+        """Give the spelling of a control token; None for every other id."""
+        return self._control_strings_by_id.get(token_id)
 
     def token_bytes(self, token_id: int) -> bytes:
         """Give the bytes of text that `token_id` stands for; none for control and unknown ids."""

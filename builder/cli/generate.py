@@ -16,9 +16,10 @@ from builder.cli.display import Silence, TerminalDisplay, display_on
 from builder.cli.machine import refuse_two_runtimes
 from builder.cli.outputs import JsonOutput, TextOutput
 from builder.cli.run import Outcome, naming_prompt, run_requests
-from builder.cli.session import Session, open_session
+from builder.cli.session import open_session
 from builder.cli.stats import stats_rows
 from builder.errors import EngineError, UserError
+from triton_backend.loading import LoadedModel
 from triton_backend.request import FinishReason, Request, SamplingParams
 
 STDIN = "-"
@@ -125,14 +126,14 @@ def generate(options: Options, stdin: BinaryIO, stdout: BinaryIO) -> None:
     loading = TerminalDisplay(sys.stderr, keep_bars=False) if sys.stderr.isatty() else Silence()
     with open_session(
         options.artifact, display=loading, target=options.target, threads=options.threads
-    ) as session:
+    ) as model:
         load_s = time.perf_counter() - started
         requests = [
             Request(str(number), ids, params)
-            for number, ids in enumerate(encode_all(session, prompts, options))
+            for number, ids in enumerate(encode_all(model, prompts, options))
         ]
         output = (JsonOutput if options.as_json else TextOutput)(stdout, len(requests))
-        outcomes = run_requests(session.engine, requests, output=output, clock=time.perf_counter)
+        outcomes = run_requests(model.engine, requests, output=output, clock=time.perf_counter)
     if options.stats:
         display_on(sys.stderr).facts("Stats", stats_rows(outcomes, load_s=load_s))
     raise_failed(outcomes)
@@ -186,13 +187,15 @@ def refuse_other_encodings(name: str, text: str) -> None:
         raise UserError(f"{name} is not UTF-8 text from character {wrong} on; convert it first")
 
 
-def encode_all(session: Session, prompts: Sequence[str], options: Options) -> list[tuple[int, ...]]:
+def encode_all(
+    model: LoadedModel, prompts: Sequence[str], options: Options
+) -> list[tuple[int, ...]]:
     """Give the token ids of every prompt, as a chat or as plain text.
 
     Raises:
         UserError: the artifact has no chat template, or a prompt can't be encoded.
     """
-    encode = encoder(session, options)
+    encode = encoder(model, options)
     ids = []
     for number, prompt in enumerate(prompts, start=1):
         with naming_prompt(number, len(prompts)):
@@ -200,15 +203,15 @@ def encode_all(session: Session, prompts: Sequence[str], options: Options) -> li
     return ids
 
 
-def encoder(session: Session, options: Options) -> Callable[[str], tuple[int, ...]]:
+def encoder(model: LoadedModel, options: Options) -> Callable[[str], tuple[int, ...]]:
     """Give the function that turns a prompt into token ids."""
     if options.chat:
-        template = session.chat_template()
+        template = model.chat_template()
         system = [] if options.system is None else [{"role": "system", "content": options.system}]
-        return lambda prompt: session.encode_chat(
+        return lambda prompt: model.encode_chat(
             template, [*system, {"role": "user", "content": prompt}]
         )
-    return session.encode_with_control if options.parse_special else session.encode_text
+    return model.encode_with_control if options.parse_special else model.encode_text
 
 
 def raise_failed(outcomes: list[Outcome]) -> None:

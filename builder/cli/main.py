@@ -21,12 +21,29 @@ class Entry:
     place: str
     """`module:attribute` of the click command."""
     help: str
+    extra: str | None = None
+    """The extra of the distribution that it needs, beside what is always installed."""
 
 
 COMMANDS = {
     "compile": Entry("builder.cli.compile:command", "Compile a checkpoint into one artifact."),
     "inspect": Entry("builder.cli.inspect:command", "Show what an artifact is and holds."),
     "generate": Entry("builder.cli.generate:command", "Generate text with an artifact."),
+    "deploy": Entry(
+        "builder.cli.deploy:command",
+        "Write an artifact into a Triton model repository.",
+        extra="serve",
+    ),
+    "validate": Entry(
+        "builder.cli.validate:command",
+        "Check a Triton model repository without a server.",
+        extra="serve",
+    ),
+    "serve": Entry(
+        "builder.cli.serve:command",
+        "Serve a model repository in Triton, and as an OpenAI API.",
+        extra="serve",
+    ),
 }
 
 
@@ -38,11 +55,24 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import a command; None when there is no such name."""
+        """Import a command; None when there is no such name.
+
+        Raises:
+            UserError: it needs an extra that is not installed.
+        """
         if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = COMMANDS[cmd_name].place.partition(":")
-        found = getattr(importlib.import_module(module), attribute)
+        entry = COMMANDS[cmd_name]
+        module, _, attribute = entry.place.partition(":")
+        try:
+            found = getattr(importlib.import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            if entry.extra is None:
+                raise
+            package = str(error.name).partition(".")[0]
+            raise UserError(
+                f"builder {cmd_name} needs {package}; install forerun[{entry.extra}]"
+            ) from error
         assert isinstance(found, click.Command)
         return found
 

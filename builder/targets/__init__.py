@@ -4,14 +4,12 @@ To add one, write both files in a folder here and a line in TARGETS.
 """
 
 import importlib
-from typing import TYPE_CHECKING, cast
+from types import ModuleType
+from typing import cast
 
 from builder.artifact.store import Artifact
 from builder.errors import ArtifactError, UnsupportedError, unknown_name
 from builder.targets.executor import Executor
-
-if TYPE_CHECKING:
-    from builder.targets.compiler import Compiler
 
 TARGETS = {"portable": "builder.targets.portable"}
 """Targets by name, and their packages."""
@@ -44,9 +42,9 @@ def resolve(name: str) -> str:
     return name
 
 
-def load_compiler(name: str) -> "Compiler":
-    """Import the compiling half of a target."""
-    return cast("Compiler", importlib.import_module(f"{TARGETS[resolve(name)]}.compile"))
+def import_half(name: str, half: str) -> ModuleType:
+    """Import `compile` or `execute` of a target."""
+    return importlib.import_module(f"{TARGETS[resolve(name)]}.{half}")
 
 
 def open_executor(
@@ -65,5 +63,5 @@ def open_executor(
             f"{artifact.root} has no engine for {chosen}, only for {', '.join(held)}; "
             "compile the model again with --target"
         )
-    module = importlib.import_module(f"{TARGETS[chosen]}.execute")
+    module = import_half(chosen, "execute")
     return cast("Executor", module.open_executor(artifact, threads=threads))

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from builder.artifact.config import KVGeometry, ModelConfig
 from builder.artifact.manifest import EngineRecord
 from builder.graph.graph import LoweredGraph, QuantizedGraph
+from builder.targets import import_half
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +51,8 @@ class Compiler(Protocol):
     def tools(self) -> dict[str, str]:
         """Give the versions of the libraries that write the engine."""
         ...
+
+
+def load_compiler(name: str) -> Compiler:
+    """Import the compiling half of a target."""
+    return cast("Compiler", import_half(name, "compile"))

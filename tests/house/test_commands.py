@@ -108,13 +108,15 @@ def test_continuous_integration_does_what_the_test_command_does(house: House) ->
     assert house.calls == by_hand
 
 
-def test_the_demo_compiles_and_then_generates(house: House) -> None:
+def test_the_demo_compiles_generates_deploys_and_serves(house: House) -> None:
     house.program("python", '[ "$1" != -c ] || echo /models/small.gguf')
     result = house.run("scripts/demo")
     assert result.returncode == 0
-    assert [call for call in house.calls if call.startswith("builder")] == [
+    assert [call for call in house.calls if not call.startswith("python -c")] == [
         "builder compile /models/small.gguf -o out/smollm2 --force",
         "builder generate out/smollm2 What is the capital of France? --chat --stats",
+        "builder deploy out/smollm2 out/model_repo --force",
+        "python scripts/demo_clients.py out/model_repo",
     ]
     assert "==> done in " in result.stdout
 

@@ -18,9 +18,10 @@ TREE = {
     "builder.graph": "graph ops",
     "builder.targets": "compiler executor a.compile a.execute a.plan b.compile b.execute",
     "plugins": "op.spec",
-    "triton_backend": "model openai.app host worker engine commit step sampling.chain answers chat_template "
-    "admission scheduler detokenizer stops templates.environment kv.pool sequence text tokenizer "
-    "chat_messages request config segments token_bytes",
+    "triton_backend": "launcher.server model openai.app front attach responder host hosting fronts "
+    "joined_front worker loading model_config engine faces.vllm metrics commit step sampling.chain protocol "
+    "answers chat_template admission scheduler detokenizer stops templates.environment kv.pool sequence "
+    "text messages tokenizer chat_messages request config front_settings link rendezvous segments token_bytes",
 }
 """Package -> its modules, all of them empty until a test writes into one."""
 
@@ -29,6 +30,7 @@ BUILDER = "the layers of builder"
 RUNNING = "what runs an engine knows nothing of compiling"
 EXECUTORS = "an executor imports no other target"
 SERVING = "the layers of triton_backend"
+INSIDE = "what runs inside Triton loads no engine and no client"
 SEEN = "triton_backend sees of builder the executors, the artifact and the errors"
 PROTECTED = "of builder, only the command line imports triton_backend"
 LIGHT = "serving needs no compile-time library"
@@ -73,10 +75,19 @@ BREACHES = [
     (SERVING, {"triton_backend.step": "import triton_backend.sampling.chain"}),
     (SERVING, {"triton_backend.answers": "import triton_backend.engine"}),
     (SERVING, {"triton_backend.engine": "import triton_backend.worker"}),
-    (SERVING, {"triton_backend.worker": "import triton_backend.host"}),
+    (SERVING, {"triton_backend.worker": "import triton_backend.joined_front"}),
+    (SERVING, {"triton_backend.joined_front": "import triton_backend.fronts"}),
+    (SERVING, {"triton_backend.hosting": "import triton_backend.host"}),
     (SERVING, {"triton_backend.host": "import triton_backend.model"}),
+    (SERVING, {"triton_backend.attach": "import triton_backend.host"}),
+    (SERVING, {"triton_backend.link": "import triton_backend.messages"}),
+    (SERVING, {"triton_backend.protocol": "import triton_backend.faces.vllm"}),
     (SERVING, {"triton_backend.openai.app": "import triton_backend.model"}),
     (SERVING, {"triton_backend.common": ""}),
+    (INSIDE, {"triton_backend.front": "def f():\n    import triton_backend.hosting"}),
+    (INSIDE, {"triton_backend.model": "import triton_backend.engine"}),
+    (INSIDE, {"triton_backend.attach": "import builder.targets.executor"}),
+    (INSIDE, {"triton_backend.faces.vllm": "import tritonclient"}),
     (SEEN, {"triton_backend.engine": "import builder.pipeline"}),
     (SEEN, {"triton_backend.engine": "import builder.targets.a.compile"}),
     (SEEN, {"triton_backend.engine": "import builder.checkpoint.tensors"}),
@@ -107,6 +118,9 @@ ALLOWED = {
     "triton_backend.engine": "import builder.targets.a.execute, builder.artifact.config, triton_backend.step",
     "triton_backend.step": "import triton_backend.scheduler",
     "triton_backend.text": "import triton_backend.request, builder.errors",
+    "triton_backend.model": "import triton_backend.front, triton_backend.attach, triton_backend.faces.vllm",
+    "triton_backend.loading": "import triton_backend.engine, builder.targets, triton_backend.messages",
+    "triton_backend.model_config": "import tritonclient, google, triton_backend.faces.vllm",
 }
 
 

@@ -39,7 +39,7 @@ def commit_one(
 ) -> Delta:
     """Commit a step that computes all that is pending of a sequence, or `count` tokens."""
     share = Scheduled(sequence, sequence.num_pending if count is None else count, True)
-    (delta,) = commit(StepPlan((share,), ()), [token_id], stage)
+    (delta,) = commit(StepPlan((share,), ()), [token_id], text_stage=stage)
     return delta
 
 
@@ -67,7 +67,7 @@ def test_a_token_and_its_text_are_told(stage: FakeText) -> None:
 def test_a_chunk_counts_as_computed_and_tells_nothing(stage: FakeText) -> None:
     sequence = make_sequence("a", 9)
     plan = StepPlan((Scheduled(sequence, 4, False),), ())
-    assert commit(plan, [], stage) == []
+    assert commit(plan, [], text_stage=stage) == []
     assert (sequence.num_computed, sequence.num_known) == (4, 9)
 
 
@@ -75,7 +75,7 @@ def test_tokens_go_to_the_sequences_with_a_row(stage: FakeText) -> None:
     a, b, c = make_sequence("a", 1), make_sequence("b", 9), make_sequence("c", 2)
     started(stage, a, b, c)
     plan = StepPlan((Scheduled(a, 1, True), Scheduled(b, 4, False), Scheduled(c, 2, True)), ())
-    deltas = commit(plan, [5, 6], stage)
+    deltas = commit(plan, [5, 6], text_stage=stage)
     assert [(delta.request_id, delta.token_ids) for delta in deltas] == [("a", (5,)), ("c", (6,))]
 
 
@@ -123,7 +123,7 @@ def test_logits_that_are_no_numbers_end_their_answer_alone(stage: FakeText) -> N
     a, b = make_sequence("a", 1), make_sequence("b", 1)
     started(stage, a, b)
     plan = StepPlan((Scheduled(a, 1, True), Scheduled(b, 1, True)), ())
-    failed, fine = commit(plan, [None, 4], stage)
+    failed, fine = commit(plan, [None, 4], text_stage=stage)
     assert (failed.finish_reason, failed.token_ids) == (FinishReason.ERROR, ())
     assert failed.error == "the engine gave logits that are not finite numbers."
     assert (fine.finish_reason, fine.token_ids) == (None, (4,))
@@ -137,7 +137,7 @@ def test_a_failing_text_stage_ends_its_answer_alone_and_quotes_nothing(
     bad, good = make_sequence("bad", 1), make_sequence("good", 1)
     started(stage, bad, good)
     plan = StepPlan((Scheduled(bad, 1, True), Scheduled(good, 1, True)), ())
-    failed, fine = commit(plan, [3, 4], stage)
+    failed, fine = commit(plan, [3, 4], text_stage=stage)
     assert failed.finish_reason == FinishReason.ERROR
     assert failed.error == "turning tokens into text failed with ValueError."
     assert (failed.token_ids, failed.num_generated_tokens) == ((), 0)

@@ -284,6 +284,30 @@ def test_the_engine_serves_on_after_a_failure(caplog: pytest.LogCaptureFixture) 
     assert seen == [FinishReason.ERROR, FinishReason.ERROR, FinishReason.LENGTH]
 
 
+def test_logprobs_come_with_each_token_of_those_who_ask() -> None:
+    engine = make_engine()
+    engine.submit(request("silent"))
+    engine.submit(request("asks", logprobs=3))
+    heard = drain(engine)
+    assert all(delta.logprobs == () for delta in heard["silent"])
+    for delta in heard["asks"]:
+        (told,) = delta.logprobs
+        assert (told.rank, told.top_ids[0]) == (1, delta.token_ids[0])
+        assert told.top_logprobs[0] == told.logprob
+
+
+def test_logprobs_are_those_before_bans() -> None:
+    engine = make_engine()
+    engine.submit(request(max_tokens=1))
+    (likeliest,) = token_ids(drain(engine)["a"])
+    engine.submit(request(logprobs=1, min_tokens=1, max_tokens=1, stop_token_ids=(likeliest,)))
+    (delta,) = engine.step()
+    (told,) = delta.logprobs
+    assert told.top_ids == (likeliest,)
+    assert delta.token_ids != told.top_ids
+    assert told.rank > 1
+
+
 def test_an_interrupt_is_not_swallowed() -> None:
     engine = failing_engine({1: KeyboardInterrupt()})
     engine.submit(request())

@@ -47,6 +47,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"stop": ("x" * 1025,)}, "stop[0] must have 1 to 1024 characters; got 1025."),
     ({"stop": ("x",) * 17}, "stop must hold at most 16 strings; got 17."),
     ({"ignore_eos": 1}, "ignore_eos must be true or false; got 1."),
+    ({"logprobs": -1}, "logprobs must be an integer from 0 to 20; got -1."),
+    ({"logprobs": 21}, "logprobs must be an integer from 0 to 20; got 21."),
+    ({"logprobs": True}, "logprobs must be an integer from 0 to 20; got True."),
 ]
 
 GOOD: list[dict[str, Any]] = [
@@ -58,6 +61,8 @@ GOOD: list[dict[str, Any]] = [
     {"max_tokens": 1, "min_tokens": 1},
     {"stop_token_ids": tuple(range(256)), "stop": ("x" * 1024,) * 16},
     {"ignore_eos": True},
+    {"logprobs": 0},
+    {"logprobs": 20},
 ]
 
 

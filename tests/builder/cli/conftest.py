@@ -125,5 +125,5 @@ def executors(monkeypatch: pytest.MonkeyPatch) -> list[Watched]:
         opened.append(Watched(artifact, target=target, threads=threads))
         return opened[-1]
 
-    monkeypatch.setattr("builder.cli.session.open_executor", open_executor)
+    monkeypatch.setattr("triton_backend.loading.open_executor", open_executor)
     return opened

@@ -27,6 +27,9 @@ Commands:
   compile   Compile a checkpoint into one artifact.
   inspect   Show what an artifact is and holds.
   generate  Generate text with an artifact.
+  deploy    Write an artifact into a Triton model repository.
+  validate  Check a Triton model repository without a server.
+  serve     Serve a model repository in Triton, and as an OpenAI API.
 """
 
 
@@ -90,6 +93,23 @@ def test_an_unknown_command_is_answered_with_close_matches() -> None:
         f"Known: {', '.join(sorted(COMMANDS))}.\n"
     )
     assert result.exit_code == 2
+
+
+@pytest.mark.parametrize("name", [name for name, entry in COMMANDS.items() if entry.extra])
+def test_a_command_without_its_extra_names_the_extra(name: str) -> None:
+    program = (
+        "import sys\n"
+        "sys.modules['tritonclient'] = None\n"
+        "from builder.cli.main import main\n"
+        f"main(['{name}', 'a', 'b'])\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert result.stderr == (
+        f"error: builder {name} needs tritonclient; install forerun[{COMMANDS[name].extra}]\n"
+    )
+    assert result.returncode == 2
 
 
 def test_an_unknown_option_of_the_group_is_a_usage_error() -> None:

@@ -71,11 +71,11 @@ def test_a_full_disk_behind_stdout_is_one_line(tiny_artifact: Path, command: str
 
 FAILING = """
 import sys
-from builder.cli import session
+from triton_backend import loading
 from builder.cli.main import main
 from tests.builder.cli.scripted_engine import Watched
 Watched.fail_at = 1
-session.open_executor = Watched
+loading.open_executor = Watched
 main(sys.argv[1:])
 """
 

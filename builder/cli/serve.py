@@ -1,0 +1,233 @@
+"""`builder serve`: a model repository in the real Triton and behind the OpenAI shim, until told to stop.
+
+The URLs go to stdout when all is ready. The main thread starts, watches and stops everything. When Triton or the
+shim ends by itself, so does the command, with exit code 1 and the end of Triton's log.
+"""
+
+import contextlib
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from builder.cli.display import Rows, display_on
+from builder.cli.failures import printable
+from builder.cli.interruption import stop_signals_interrupt
+from builder.cli.sizes import format_duration
+from builder.cli.validate import valid_repository
+from builder.errors import ServerError, UserError
+from triton_backend.launcher.addresses import Addresses, free_ports
+from triton_backend.launcher.asgi_thread import AsgiThread, running_application
+from triton_backend.launcher.deployed import Repository
+from triton_backend.launcher.installation import find_installation
+from triton_backend.launcher.server import LaunchPlan, TritonServer, running_server
+from triton_backend.launcher.watch import StubWatch
+from triton_backend.openai.server import server_config
+from triton_backend.openai.settings import ServedModel, ShimSettings
+
+WATCH_S = 0.2
+PORT = click.IntRange(min=0, max=65535)
+SECONDS = click.FloatRange(min=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line of `builder serve` asks for."""
+
+    repository: Path
+    tritonserver: Path | None
+    host: str
+    openai_port: int
+    http_port: int
+    grpc_port: int
+    metrics_port: int
+    api_key_file: Path | None
+    ready_timeout: float
+    drain_timeout: float
+
+
+@click.command(short_help="Serve a model repository in Triton, and as an OpenAI API.")
+@click.argument("repository", type=click.Path(path_type=Path), metavar="REPO")
+@click.option(
+    "--tritonserver",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Server to start.  [default: the one in the package nvidia-pytriton]",
+)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to listen on."
+)
+@click.option(
+    "--openai-port",
+    type=PORT,
+    default=9000,
+    show_default=True,
+    metavar="N",
+    help="Port of the OpenAI API; any free one for 0, here and below.",
+)
+@click.option(
+    "--http-port", type=PORT, default=8000, show_default=True, metavar="N", help="Triton's HTTP."
+)
+@click.option(
+    "--grpc-port", type=PORT, default=8001, show_default=True, metavar="N", help="Triton's gRPC."
+)
+@click.option(
+    "--metrics-port",
+    type=PORT,
+    default=8002,
+    show_default=True,
+    metavar="N",
+    help="Triton's metrics.",
+)
+@click.option(
+    "--api-key-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Keys of the OpenAI API, one a line.  [default: none is needed]",
+)
+@click.option(
+    "--ready-timeout",
+    type=SECONDS,
+    default=300.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds until every model must be ready.",
+)
+@click.option(
+    "--drain-timeout",
+    type=SECONDS,
+    default=1.5,
+    show_default=True,
+    metavar="S",
+    help="Seconds that running answers get to finish when told to stop.",
+)
+def command(**options: Any) -> None:
+    """Serve every model of the Triton model repository REPO.
+
+    Starts Triton and an OpenAI-compatible API in front of it, prints their URLs when they are ready, and stops
+    both on Ctrl-C or SIGTERM. Triton's API for loading models is closed to everybody else.
+    """
+    with stop_signals_interrupt():
+        try:
+            serve(Options(**options))
+        except ServerError as error:
+            for note in getattr(error, "__notes__", ()):
+                click.echo("\n".join(map(printable, note.splitlines())), err=True)
+            raise
+
+
+def serve(options: Options) -> None:
+    """Start, announce, watch and stop.
+
+    Raises:
+        UserError: the repository, the server or an option can't be used.
+        ServerError: Triton or the shim did not start, or ended by itself.
+    """
+    started = time.monotonic()
+    repository = valid_repository(options.repository)
+    api_keys = read_keys(options.api_key_file)
+    plan = launch_plan(options, repository)
+    with contextlib.suppress(KeyboardInterrupt), running_server(plan) as triton:
+        triton.wait_ready(options.ready_timeout)
+        config = server_config(
+            shim_settings(repository, plan.addresses, api_keys),
+            host=options.host,
+            port=options.openai_port,
+            drain_s=math.ceil(options.drain_timeout),
+        )
+        with running_application(config, service="openai") as shim, drained(triton, shim):
+            took = format_duration(time.monotonic() - started)
+            display_on(sys.stdout).facts(f"Ready in {took}", urls(plan.addresses, shim.address))
+            watch(triton, shim, plan.fronts)
+
+
+def launch_plan(options: Options, repository: Repository) -> LaunchPlan:
+    """Decide what is started, and where it listens.
+
+    Raises:
+        UserError: a port is in use, or there is no server.
+    """
+    wanted = {
+        "openai": options.openai_port,
+        "http": options.http_port,
+        "grpc": options.grpc_port,
+        "metrics": options.metrics_port,
+    }
+    ports = free_ports(options.host, wanted)
+    return LaunchPlan(
+        installation=find_installation(options.tritonserver),
+        repository=options.repository.absolute(),
+        fronts=tuple(front.model for front in repository.fronts),
+        others=repository.others,
+        addresses=Addresses(options.host, ports["http"], ports["grpc"], ports["metrics"]),
+        drain_s=options.drain_timeout,
+    )
+
+
+def shim_settings(
+    repository: Repository, addresses: Addresses, api_keys: tuple[str, ...]
+) -> ShimSettings:
+    """Tell the shim what it serves: every model with the `forerun` face."""
+    fronts = [front for front in repository.fronts if front.settings.face == "forerun"]
+    return ShimSettings(
+        grpc_address=addresses.grpc,
+        models=tuple(ServedModel(front.model, front.settings.artifact) for front in fronts),
+        api_keys=api_keys,
+    )
+
+
+def read_keys(path: Path | None) -> tuple[str, ...]:
+    """Read the keys of the OpenAI API; none without a file.
+
+    Raises:
+        UserError: the file holds no key, so that it would close nothing.
+    """
+    if path is None:
+        return ()
+    if not path.is_file():
+        raise UserError(f"there is no file of keys at {path}")
+    keys = tuple(line.strip() for line in path.read_text("utf-8").splitlines() if line.strip())
+    if not keys:
+        raise UserError(f"{path} holds no key; write one a line, or leave out --api-key-file")
+    return keys
+
+
+@contextlib.contextmanager
+def drained(triton: TritonServer, shim: AsgiThread) -> Iterator[None]:
+    """In the end, let running answers finish; they pass through both, so both begin to stop at once."""
+    try:
+        yield
+    finally:
+        shim.begin_close()
+        triton.drain()
+
+
+def urls(addresses: Addresses, shim_address: str) -> Rows:
+    """Give the names and URLs of all services."""
+    return [
+        ("openai", f"http://{shim_address}/v1"),
+        ("http", f"http://{addresses.http}"),
+        ("grpc", addresses.grpc),
+        ("metrics", f"http://{addresses.metrics}/metrics"),
+    ]
+
+
+def watch(triton: TritonServer, shim: AsgiThread, fronts: Sequence[str]) -> None:
+    """Look after everything until interrupted; a model whose front died is loaded again.
+
+    Raises:
+        ServerError: Triton or the shim ended by itself, or a model can't be loaded again.
+    """
+    stubs = StubWatch(triton, fronts)
+    while True:
+        triton.check_alive()
+        shim.check_alive()
+        for model in stubs.dead():
+            stubs.reload(model)
+            click.echo(f"the front of {model} died; it was loaded again", err=True)
+        time.sleep(WATCH_S)

@@ -1,0 +1,201 @@
+"""The face `forerun`: every input counts or is refused, and every output says what the news says."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from builder.errors import RequestError
+from triton_backend.faces import FACES, find_face
+from triton_backend.faces.forerun import ALWAYS, ASKED, FORERUN
+from triton_backend.messages import News, PlainText, Segments, TokenIds
+from triton_backend.protocol import Array, Ask, Inputs, floats, integers, strings
+from triton_backend.request import FinishReason, SamplingParams, TokenLogprobs
+from triton_backend.segments import Segment, SegmentKind
+
+ALL = frozenset(tensor.name for tensor in FORERUN.outputs)
+WANTED = ALL - {"num_cached_tokens"}
+"""Named one by one, as gRPC clients can; Triton's generate calls want all."""
+RUNNING = News(1, (5, 6), "é", (b"\xc3", b"\xa9"), 3, 4)
+TOLD = (
+    TokenLogprobs(-0.5, 1, (5, 9), (-0.5, -1.25)),
+    TokenLogprobs(-float("inf"), 7, (8, 6), (-0.25, -2.0)),
+)
+
+
+def read(
+    parameters: dict[str, object] | None = None, wanted: frozenset[str] = WANTED, **arrays: Array
+) -> Ask:
+    given = arrays or {"text": strings(b"hi")}
+    return FORERUN.read(Inputs(FORERUN.inputs, given), parameters or {}, wanted)
+
+
+def written(ask: Ask, news: News) -> dict[str, list[Any]]:
+    return {name: array.tolist() for name, array in ask.write(news).items()}
+
+
+def test_a_bare_prompt_asks_for_a_stream_with_the_defaults() -> None:
+    ask = read()
+    assert (ask.prompt, ask.is_streaming) == (PlainText("hi"), True)
+    assert ask.params == SamplingParams()
+
+
+def test_a_prompt_comes_in_three_forms() -> None:
+    assert read(token_ids=integers(3, 4)).prompt == TokenIds((3, 4))
+    assert read(text=strings("é".encode())).prompt == PlainText("é")
+    segments = read(
+        segments=strings(b"<s>", b"<s>"), segment_kinds=strings(b"control", b"text")
+    ).prompt
+    assert segments == Segments(
+        (Segment(SegmentKind.CONTROL, "<s>"), Segment(SegmentKind.TEXT, "<s>"))
+    )
+
+
+def test_every_input_counts() -> None:
+    ask = read(
+        text=strings(b"hi"),
+        max_tokens=integers(9),
+        min_tokens=integers(2),
+        temperature=floats(0.7),
+        top_k=integers(40),
+        top_p=floats(0.95),
+        seed=np.array([-5], np.int64),
+        stop=strings(b"a", b"b"),
+        stop_token_ids=integers(7, 8),
+        ignore_eos=np.array([True]),
+        logprobs=integers(2),
+        stream=np.array([False]),
+    )
+    assert ask.params == SamplingParams(
+        temperature=0.7,
+        top_k=40,
+        top_p=0.95,
+        seed=-5,
+        max_tokens=9,
+        min_tokens=2,
+        stop_token_ids=(7, 8),
+        stop=("a", "b"),
+        ignore_eos=True,
+        logprobs=2,
+    )
+    assert not ask.is_streaming
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"max_tokens": integers(3)}, "as one of token_ids, text, segments; got none."),
+    ({"text": strings(b"a"), "token_ids": integers(1)}, "got token_ids and text."),
+    (
+        {"text": strings(b"a"), "segment_kinds": strings(b"text")},
+        "segment_kinds belongs to segments; the prompt came as text.",
+    ),
+    ({"segments": strings(b"a")}, "equally many; got 1 and 0."),
+    (
+        {"segments": strings(b"a", b"b"), "segment_kinds": strings(b"text")},
+        "equally many; got 2 and 1.",
+    ),
+    (
+        {"segments": strings(b"a", b"b"), "segment_kinds": strings(b"text", b"secret")},
+        "segment_kinds[1] must be control or text.",
+    ),
+    ({"text": strings(b"\xff")}, "text is not UTF-8 text from byte 0 on."),
+    ({"text": strings(b"a"), "temperature": floats(-1)}, "temperature must be a number from 0"),
+    ({"text": strings(b"a"), "temperature": floats(np.nan)}, "temperature must be a number"),
+    ({"text": strings(b"a"), "top_k": integers(-1)}, "top_k must be an integer from 0"),
+    ({"text": strings(b"a"), "max_tokens": integers(0)}, "max_tokens must be an integer from 1"),
+    ({"text": strings(b"a"), "logprobs": integers(21)}, "logprobs must be an integer from 0 to 20"),
+    ({"text": strings(b"a"), "stop": strings(b"")}, "stop[0] must have 1 to 1024 characters"),
+]
+
+
+@pytest.mark.parametrize(("arrays", "message"), REFUSED)
+def test_what_is_wrong_is_refused_by_name(arrays: dict[str, Array], message: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        read(**arrays)
+    assert message in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_parameter_is_refused_by_name() -> None:
+    with pytest.raises(RequestError, match=r"unknown parameter 'max_tokns'. Did you mean max_tok"):
+        read({"max_tokns": 3})
+    with pytest.raises(RequestError, match="max_tokens is a tensor of this model and came as a"):
+        read({"max_tokens": 3})
+    assert read({"id": "r1"}).prompt == PlainText("hi")
+
+
+def test_a_running_answer_has_its_tokens_and_its_counts() -> None:
+    assert written(read(), RUNNING) == {
+        "token_ids": [5, 6],
+        "text": ["é".encode()],
+        "token_bytes": [b"\xc3", b"\xa9"],
+        "choice": [0],
+        "finish_reason": [b""],
+        "stop_reason": [b"null"],
+        "num_prompt_tokens": [3],
+        "num_generated_tokens": [4],
+    }
+
+
+def test_bytes_come_only_to_clients_that_name_what_they_want() -> None:
+    news = News(
+        *(1, (5,), "", (b"\xc3",), 3, 4), logprobs=TOLD[:1], top_bytes=((b"\xc3", b"\xff"),)
+    )
+    everything = read(wanted=ALL, text=strings(b"hi"), logprobs=integers(2))
+    assert set(written(everything, news)) == ALL - {"token_bytes", "top_bytes"}
+    json.dumps(
+        [
+            [str(v, "utf-8") if isinstance(v, bytes) else v for v in values]
+            for values in written(everything, news).values()
+        ]
+    )
+    chosen = read(
+        wanted=frozenset({"token_bytes", "top_bytes"}), text=strings(b"hi"), logprobs=integers(2)
+    )
+    assert written(chosen, news) == {"token_bytes": [b"\xc3"], "top_bytes": [b"\xc3", b"\xff"]}
+
+
+@pytest.mark.parametrize("stop_reason", [None, 17, 'a "b" é'])
+def test_the_last_response_says_why_it_is_the_last(stop_reason: int | str | None) -> None:
+    news = News(1, (), "", (), 3, 4, FinishReason.STOP, stop_reason)
+    last = written(read(), news)
+    assert (last["token_ids"], last["text"], last["token_bytes"]) == ([], [b""], [])
+    assert last["finish_reason"] == [b"stop"]
+    assert json.loads(last["stop_reason"][0]) == stop_reason
+
+
+def test_logprobs_come_flattened_to_those_who_ask() -> None:
+    news = News(
+        *(1, (5, 6), "ab", (b"a", b"b"), 3, 4),
+        logprobs=TOLD,
+        top_bytes=((b"a", b"\xff"), (b"", b"b")),
+    )
+    asked = written(read(text=strings(b"hi"), logprobs=integers(2)), news)
+    assert asked["logprobs"] == [-0.5, -np.inf]
+    assert asked["top_ids"] == [5, 9, 8, 6]
+    assert asked["top_logprobs"] == [-0.5, -1.25, -0.25, -2.0]
+    assert asked["top_bytes"] == [b"a", b"\xff", b"", b"b"]
+    assert not written(read(), news).keys() & {tensor.name for tensor, _ in ASKED}
+
+
+def test_only_wanted_outputs_are_written() -> None:
+    ask = read(wanted=frozenset({"text", "logprobs"}))
+    assert written(ask, RUNNING) == {"text": ["é".encode()]}
+
+
+@pytest.mark.parametrize("tensor", FORERUN.outputs, ids=lambda tensor: tensor.name)
+def test_every_output_has_the_type_and_length_of_its_table(tensor: Any) -> None:
+    news = News(1, (5,), "a", (b"a",), 3, 4, logprobs=TOLD[:1], top_bytes=((b"a", b"b"),))
+    wanted = frozenset({tensor.name})
+    ask = read(wanted=wanted, text=strings(b"hi"), logprobs=integers(2))
+    array = ask.write(news)[tensor.name]
+    kinds = {"INT32": np.int32, "FP32": np.float32, "STRING": np.object_}
+    assert array.dtype == kinds[tensor.data_type]
+    assert array.ndim == 1
+    assert tensor.length in {-1, len(array)}
+
+
+def test_the_table_of_faces_finds_it() -> None:
+    assert find_face("forerun") is FORERUN
+    assert set(FACES) == {"forerun", "vllm"}
+    assert FORERUN.outputs == tuple(tensor for tensor, _ in ALWAYS + ASKED)

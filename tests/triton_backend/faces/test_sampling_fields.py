@@ -1,0 +1,89 @@
+"""Sampling fields by vLLM's names: taken, neutral, unsupported or unknown, and nothing else."""
+
+from typing import Any
+
+import pytest
+
+from builder.errors import RequestError
+from triton_backend.faces.sampling_fields import NEUTRAL, SUPPORTED, sampling_params
+from triton_backend.request import SamplingParams
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, {}),
+        (
+            {"temperature": 0.5, "top_p": 1, "top_k": 3},
+            {"temperature": 0.5, "top_p": 1, "top_k": 3},
+        ),
+        ({"temperature": "0.1", "top_p": "0.95"}, {"temperature": 0.1, "top_p": 0.95}),
+        ({"max_tokens": "12", "min_tokens": "3"}, {"max_tokens": 12, "min_tokens": 3}),
+        ({"top_k": -1, "seed": -1}, {}),
+        ({"top_k": "-1", "seed": "7"}, {"seed": 7}),
+        ({"seed": 2**64 - 1}, {"seed": 2**64 - 1}),
+        ({"stop": "END"}, {"stop": ("END",)}),
+        (
+            {"stop": ["a", "b"], "stop_token_ids": [1, 2]},
+            {"stop": ("a", "b"), "stop_token_ids": (1, 2)},
+        ),
+        ({"ignore_eos": True}, {"ignore_eos": True}),
+        ({"ignore_eos": "True"}, {"ignore_eos": True}),
+        ({"ignore_eos": "false"}, {}),
+        ({"logprobs": 2}, {"logprobs": 2}),
+        (dict.fromkeys([*SUPPORTED, *NEUTRAL]), {}),
+    ],
+)
+def test_supported_fields_are_taken(fields: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert sampling_params(fields) == SamplingParams(**expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in NEUTRAL.items() for value in values]
+)
+def test_a_value_that_asks_for_nothing_is_taken(name: str, value: object) -> None:
+    assert sampling_params({name: value}) == SamplingParams()
+
+
+@pytest.mark.parametrize("name", [name for name, values in NEUTRAL.items() if len(values) < 2])
+def test_any_other_value_of_what_is_not_supported_is_refused_by_name(name: str) -> None:
+    for value in (2, 0.5, "secret", ["secret"], {"secret": 1}):
+        with pytest.raises(RequestError) as caught:
+            sampling_params({name: value})
+        assert str(caught.value) == (
+            f"sampling field {name} is not supported by this model; leave it out."
+        )
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"temprature": 1}, "unknown sampling field 'temprature'. Did you mean temperature?"),
+        ({"temperature": "hot"}, "temperature must be a number; got a str of 3 characters."),
+        ({"temperature": "nan"}, "temperature must be a number from 0 to 100; got nan."),
+        ({"temperature": -1}, "temperature must be a number from 0 to 100; got -1."),
+        ({"temperature": True}, "temperature must be a number from 0 to 100; got True."),
+        ({"temperature": [1]}, "temperature must be a number from 0 to 100; got a list."),
+        ({"max_tokens": 2.5}, "max_tokens must be an integer"),
+        ({"max_tokens": "2.5"}, "max_tokens must be a number; got a str"),
+        ({"max_tokens": 0}, "max_tokens must be an integer from 1"),
+        ({"top_k": -2}, "top_k must be an integer from 0"),
+        ({"stop": 3}, "stop must be a list."),
+        ({"stop": [3]}, "stop[0] must be a str; got 3."),
+        ({"stop": [""]}, "stop[0] must have 1 to 1024 characters"),
+        ({"stop_token_ids": 3}, "stop_token_ids must be a list."),
+        ({"stop_token_ids": ["3"]}, "stop_token_ids[0] must be an integer"),
+        ({"ignore_eos": "yes"}, "ignore_eos must be true or false; got a str of 3 characters."),
+        ({"ignore_eos": 1}, "ignore_eos must be true or false; got 1."),
+        ({"logprobs": 21}, "logprobs must be an integer from 0 to 20; got 21."),
+    ],
+)
+def test_what_is_wrong_is_refused_by_name(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        sampling_params(fields)
+    assert message in str(caught.value)
+
+
+def test_a_number_of_many_digits_is_refused_like_any_other() -> None:
+    with pytest.raises(RequestError, match="max_tokens must be a number; got a str of 5000"):
+        sampling_params({"max_tokens": "9" * 5000})

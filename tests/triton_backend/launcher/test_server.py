@@ -1,0 +1,303 @@
+"""A real tritonserver with a trivial model: starts, answers, is closed to strangers, stops, leaves nothing behind."""
+
+import contextlib
+import http.client
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tritonclient import grpc
+from tritonclient.utils import InferenceServerException
+
+from builder.errors import ServerError, UserError
+from tests.triton_backend.launcher.trivial import (
+    WAIT_S,
+    stream,
+    trivial_plan,
+    trivial_repository,
+)
+from triton_backend.launcher import family
+from triton_backend.launcher.server import LaunchPlan, TritonServer, running_server
+from triton_backend.launcher.watch import StubWatch
+
+OUTLIVES_S = 10.0
+"""Aim for a server whose starter was killed; the test allows ten times as much."""
+STARTER = """
+import os, signal, sys
+from pathlib import Path
+from tests.triton_backend.launcher.trivial import stream, trivial_plan
+from triton_backend.launcher.server import running_server
+plan = trivial_plan(Path(sys.argv[1]))
+with running_server(plan) as server:
+    server.wait_ready(60)
+    with stream(plan.addresses.grpc, count=10_000, pause_s=0.1) as answer:
+        answer.get(timeout=60)
+        print(server.mark, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trivial_repository(tmp_path_factory.mktemp("repository"))
+
+
+@pytest.fixture
+def plan(repository: Path) -> LaunchPlan:
+    return trivial_plan(repository)
+
+
+@pytest.fixture(scope="module")
+def shared(repository: Path) -> Iterator[tuple[TritonServer, LaunchPlan]]:
+    """Start a server that tests only ask."""
+    plan = trivial_plan(repository)
+    with running_server(plan) as server:
+        server.wait_ready(WAIT_S)
+        yield server, plan
+
+
+def call(plan: LaunchPlan, method: str, path: str) -> tuple[int, str]:
+    """Call Triton's HTTP API as a stranger."""
+    connection = http.client.HTTPConnection(plan.addresses.http, timeout=WAIT_S)
+    try:
+        connection.request(method, path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
+
+
+def test_a_started_server_answers(shared: tuple[TritonServer, LaunchPlan]) -> None:
+    _, plan = shared
+    with stream(plan.addresses.grpc, count=2) as answer:
+        results = [answer.get(timeout=WAIT_S) for _ in range(3)]
+    assert [error for _, error in results] == [None, None, None]
+    texts = [result.as_numpy("text") for result, _ in results if result is not None]
+    assert [None if text is None else text.tolist() for text in texts] == [
+        [b"hello"],
+        [b"hello"],
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v2/repository/index"),
+        ("POST", "/v2/repository/models/trivial/load"),
+        ("POST", "/v2/repository/models/trivial/unload"),
+        ("GET", "/v2/systemsharedmemory/status"),
+        ("POST", "/v2/systemsharedmemory/region/any/register"),
+        ("GET", "/v2/trace/setting"),
+        ("POST", "/v2/logging"),
+    ],
+)
+def test_http_clients_can_t_change_the_server(
+    shared: tuple[TritonServer, LaunchPlan], method: str, path: str
+) -> None:
+    status, body = call(shared[1], method, path)
+    assert status == 403
+    assert "restricted" in json.loads(body)["error"]
+
+
+def test_grpc_clients_can_t_change_the_server(shared: tuple[TritonServer, LaunchPlan]) -> None:
+    calls = (
+        ("get_model_repository_index", ()),
+        ("load_model", ("trivial",)),
+        ("unload_model", ("trivial",)),
+        ("get_system_shared_memory_status", ()),
+        ("get_trace_settings", ()),
+        ("get_log_settings", ()),
+    )
+    with grpc.InferenceServerClient(shared[1].addresses.grpc) as client:
+        for name, arguments in calls:
+            with pytest.raises(InferenceServerException, match="restricted"):
+                getattr(client, name)(*arguments)
+
+
+def test_the_key_opens_both_protocols(shared: tuple[TritonServer, LaunchPlan]) -> None:
+    server, plan = shared
+    server.control.load("trivial")  # a model that is loaded and unchanged stays as it is
+    with grpc.InferenceServerClient(plan.addresses.grpc) as client:
+        index = client.get_model_repository_index(headers=server.control.grpc_headers)
+    assert [(model.name, model.state) for model in index.models] == [("trivial", "READY")]
+
+
+def test_the_key_is_in_no_log(shared: tuple[TritonServer, LaunchPlan]) -> None:
+    server, _ = shared
+    key = server.control.grpc_headers.popitem()[1]
+    assert key not in server.log.read_text()
+
+
+def test_it_listens_on_loopback_only(shared: tuple[TritonServer, LaunchPlan]) -> None:
+    server, _ = shared
+    (process,) = [each for each in family.members(server.mark) if each.pid == server.pid]
+    listening = {c.laddr.ip for c in process.net_connections("tcp") if c.status == "LISTEN"}
+    assert listening <= {"127.0.0.1", "::ffff:127.0.0.1"}, (
+        "the second is gRPC's way to write the first"
+    )
+    assert listening
+
+
+def test_metrics_are_served(shared: tuple[TritonServer, LaunchPlan]) -> None:
+    connection = http.client.HTTPConnection(shared[1].addresses.metrics, timeout=WAIT_S)
+    connection.request("GET", "/metrics")
+    assert 'nv_inference_count{model="trivial"' in connection.getresponse().read().decode()
+    connection.close()
+
+
+def test_a_stopped_server_leaves_nothing_behind(repository: Path) -> None:
+    with running_server(trivial_plan(repository, drain_s=WAIT_S)) as server:
+        server.wait_ready(WAIT_S)
+        assert len(family.members(server.mark)) == 2
+        assert len(family.regions(server.mark)) == 1
+        folder = server.log.parent
+    assert server.exit_code == 0
+    assert family.members(server.mark) == []
+    assert family.regions(server.mark) == []
+    assert not folder.exists()
+
+
+def test_running_answers_may_finish_while_new_ones_are_refused(repository: Path) -> None:
+    plan = trivial_plan(repository, drain_s=WAIT_S)
+    with running_server(plan) as server:
+        server.wait_ready(WAIT_S)
+        draining = threading.Thread(target=server.drain)
+        with stream(plan.addresses.grpc, count=30, pause_s=0.1) as answer:
+            results = [answer.get(timeout=WAIT_S)]
+            draining.start()
+            results += [answer.get(timeout=WAIT_S) for _ in range(10)]
+            with stream(plan.addresses.grpc, count=1) as refused:
+                assert refused.get(timeout=WAIT_S)[1] is not None
+            results += [answer.get(timeout=WAIT_S) for _ in range(20)]
+        draining.join(WAIT_S)
+        assert [error for _, error in results] == [None] * 31
+        assert server.exit_code == 0
+
+
+def test_a_client_that_keeps_its_stream_open_does_not_hold_the_server(plan: LaunchPlan) -> None:
+    """Triton itself would wait for it until its exit timeout."""
+    with running_server(plan) as server:
+        server.wait_ready(WAIT_S)
+        with stream(plan.addresses.grpc, count=1) as answer:
+            answer.get(timeout=WAIT_S)
+            server.drain()
+            server.end()
+            assert family.members(server.mark) == []
+
+
+def test_answers_that_do_not_finish_are_cut_off(plan: LaunchPlan) -> None:
+    with running_server(plan) as server:
+        server.wait_ready(WAIT_S)
+        with stream(plan.addresses.grpc, count=10_000, pause_s=0.1) as answer:
+            answer.get(timeout=WAIT_S)
+            started = time.monotonic()
+            server.drain()
+            server.end()
+            took = time.monotonic() - started
+        assert took < 50, "ten times the aim for a shutdown"
+    assert family.members(server.mark) == []
+    assert family.regions(server.mark) == []
+
+
+def test_a_body_that_fails_stops_the_server_too(plan: LaunchPlan) -> None:
+    with contextlib.suppress(ZeroDivisionError), running_server(plan) as server:
+        raise ZeroDivisionError
+    assert server.exit_code is not None
+    assert family.members(server.mark) == []
+
+
+def test_a_server_that_is_killed_leaves_nothing_behind(plan: LaunchPlan) -> None:
+    with running_server(plan) as server:
+        server.wait_ready(WAIT_S)
+        (stub,) = family.stubs_among(family.members(server.mark)).values()
+        family.Process(server.pid).kill()
+        with pytest.raises(ServerError, match=r"Triton ended with exit code -9"):
+            server.wait_ready(WAIT_S)
+        assert len(family.regions(server.mark)) == 1
+    assert not family.is_alive(stub)
+    assert family.regions(server.mark) == []
+
+
+def test_a_server_ends_when_its_starter_is_killed(repository: Path) -> None:
+    command = [sys.executable, "-c", STARTER, str(repository)]
+    result = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=2 * WAIT_S
+    )
+    assert result.returncode == -signal.SIGKILL, result.stderr
+    mark = result.stdout.strip()
+    deadline = time.monotonic() + 10 * OUTLIVES_S
+    while family.members(mark) or family.regions(mark):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_model_that_refuses_to_load_ends_the_server_with_its_reason(tmp_path: Path) -> None:
+    repository = trivial_repository(tmp_path)
+    (repository / "trivial" / "refuse").touch()
+    with running_server(trivial_plan(repository)) as server:
+        with pytest.raises(ServerError, match="Triton ended with exit code 1") as failure:
+            server.wait_ready(WAIT_S)
+        (tail,) = failure.value.__notes__
+    assert "this model refuses to load" in tail
+    assert "+----" not in tail
+
+
+def test_a_stub_that_can_t_start_is_given_up_after_the_deadline(plan: LaunchPlan) -> None:
+    """What the checks before the start did not see; Triton itself would wait for ever."""
+    quiet = replace(plan.installation, stub=Path("/bin/true"))
+    late = pytest.raises(ServerError, match=r"Triton was not ready after 3 s")
+    with running_server(replace(plan, installation=quiet)) as server, late:
+        server.wait_ready(3)
+    assert family.members(server.mark) == []
+
+
+def test_a_stub_without_its_libraries_is_refused_before_the_start(
+    plan: LaunchPlan, tmp_path: Path
+) -> None:
+    copied = tmp_path / plan.installation.stub.name
+    copied.write_bytes(plan.installation.stub.read_bytes())
+    broken = replace(plan, installation=replace(plan.installation, stub=copied))
+    with pytest.raises(UserError, match=r"needs libcudart.*not installed"), running_server(broken):
+        pytest.fail("it was started")
+
+
+def test_a_port_that_was_taken_meanwhile_ends_the_server_with_its_reason(
+    plan: LaunchPlan, shared: tuple[TritonServer, LaunchPlan]
+) -> None:
+    taken = replace(plan.addresses, grpc_port=shared[1].addresses.grpc_port)
+    ended = pytest.raises(ServerError, match="exit code 1")
+    with running_server(replace(plan, addresses=taken)) as server, ended as failure:
+        server.wait_ready(WAIT_S)
+    assert "already in use" in failure.value.__notes__[0]
+
+
+def test_a_model_whose_stub_died_is_loaded_again(plan: LaunchPlan) -> None:
+    with running_server(plan) as server:
+        server.wait_ready(WAIT_S)
+        watch = StubWatch(server, plan.others)
+        assert watch.dead() == []
+        family.stubs_among(family.members(server.mark))["trivial"].kill()
+        while watch.dead() != ["trivial"]:
+            pass
+        watch.reload("trivial")
+        assert watch.dead() == []
+        with stream(plan.addresses.grpc, count=1) as answer:
+            assert answer.get(timeout=WAIT_S)[1] is None
+
+
+def test_a_model_that_is_not_there_can_t_be_loaded(
+    shared: tuple[TritonServer, LaunchPlan],
+) -> None:
+    with pytest.raises(
+        ServerError, match=r"Triton did not load nothing; its log says why"
+    ) as failure:
+        shared[0].control.load("nothing")
+    assert "nothing" in failure.value.__notes__[0]

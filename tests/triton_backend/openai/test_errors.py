@@ -1,0 +1,90 @@
+"""Refusals in the engine's words become OpenAI's error objects."""
+
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+
+from builder.artifact.store import open_artifact
+from builder.errors import RequestError
+from tests.triton_backend.making import make_limits
+from triton_backend.admission import resolve_max_known
+from triton_backend.kv.pool import BlockPool
+from triton_backend.loading import load_model
+from triton_backend.messages import PlainText
+from triton_backend.openai.errors import ApiError, refused, shown
+from triton_backend.request import Request, SamplingParams
+
+
+def refusal(num_prompt: int, *, num_blocks: int = 100, **params: int) -> ApiError:
+    """Have the engine refuse a request against limits of 100 tokens and so many blocks."""
+    request = Request("id", (1,) * num_prompt, SamplingParams(**params))
+    with pytest.raises(RequestError) as caught:
+        resolve_max_known(request, make_limits(max_seq_len=100), BlockPool(num_blocks, 4))
+    return refused(str(caught.value))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        refusal(100),
+        refusal(90, max_tokens=11),
+        refusal(50, num_blocks=4),
+        refusal(5, num_blocks=4, max_tokens=50),
+    ],
+)
+def test_a_prompt_that_is_too_long_has_openais_code_and_words(error: ApiError) -> None:
+    assert (error.status, error.code, error.param) == (400, "context_length_exceeded", None)
+    assert str(error).startswith("this model's maximum context length is exceeded: ")
+
+
+def test_a_text_too_long_to_be_encoded_is_too_long_as_well(artifact: Path) -> None:
+    with (
+        contextlib.closing(load_model(open_artifact(artifact))) as model,
+        pytest.raises(RequestError) as caught,
+    ):
+        model.encode(PlainText("x" * 1_000_000))
+    assert refused(str(caught.value)).code == "context_length_exceeded"
+
+
+def test_other_refusals_of_the_engine_are_not_about_length() -> None:
+    error = refusal(50, min_tokens=90)
+    assert (error.code, error.param) == ("invalid_value", "min_tokens")
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ("temperature must be lower.", "temperature"),
+        ("stop[3] must be shorter.", "stop[3]"),
+        ("stop_token_ids[3] must be lower.", "stop_token_ids[3]"),
+        ("messages[0].content[12].text must be a string.", "messages[0].content[12].text"),
+        ("messages must be a list.", "messages"),
+        ("the prompt must have at least 1 token; got 0.", None),
+        ("seeding failed.", None),
+        ("segment 3 is not a control token.", None),
+    ],
+)
+def test_the_field_that_a_refusal_opens_with_is_its_param(message: str, param: str | None) -> None:
+    error = refused(message)
+    assert (error.status, str(error), error.param) == (400, message, param)
+
+
+def test_the_body_is_openais_error_object() -> None:
+    error = ApiError(418, "no tea.", param="tea", code="teapot", headers={"allow": "coffee"})
+    assert json.loads(error.body()) == {
+        "error": {
+            "message": "no tea.",
+            "type": "invalid_request_error",
+            "param": "tea",
+            "code": "teapot",
+        }
+    }
+    response = error.response()
+    assert (response.status_code, response.headers["allow"]) == (418, "coffee")
+
+
+def test_names_are_cut_only_where_they_are_long() -> None:
+    assert shown("x" * 64) == "x" * 64
+    assert shown("x" * 65) == "x" * 64 + "..."

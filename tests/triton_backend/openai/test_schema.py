@@ -1,0 +1,168 @@
+"""Requests as they are read: defaults, precedence, what may stand and ask for nothing."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from triton_backend.openai.errors import ApiError
+from triton_backend.openai.schema import NOT_YET, ChatRequest, CompletionRequest, decode
+from triton_backend.request import SamplingParams
+
+USER = {"role": "user", "content": "Hi"}
+
+
+def chat(**fields: Any) -> ChatRequest:
+    body = {"model": "tiny", "messages": [USER], **fields}
+    return decode(msgspec.json.encode(body), ChatRequest)
+
+
+def completion(**fields: Any) -> CompletionRequest:
+    body = {"model": "tiny", "prompt": "Hi", **fields}
+    return decode(msgspec.json.encode(body), CompletionRequest)
+
+
+def test_a_chat_without_parameters_samples_as_openai_does() -> None:
+    params = chat().params
+    assert params == SamplingParams(temperature=1.0, top_p=1.0, max_tokens=None)
+
+
+def test_a_completion_without_max_tokens_may_fill_the_context() -> None:
+    assert completion().params.max_tokens is None
+
+
+OPTIONAL = sorted(field.name for field in msgspec.structs.fields(ChatRequest) if not field.required)
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_null_is_the_default_of_every_optional_field(name: str) -> None:
+    assert chat(**{name: None}) == chat()
+
+
+def test_every_parameter_reaches_the_engine() -> None:
+    request = chat(
+        temperature=0,
+        top_p=0.5,
+        top_k=3,
+        seed=-7,
+        max_tokens=9,
+        min_tokens=2,
+        stop=["a", "b"],
+        stop_token_ids=[5],
+        ignore_eos=True,
+        logprobs=True,
+        top_logprobs=4,
+    )
+    assert request.params == SamplingParams(
+        temperature=0,
+        top_p=0.5,
+        top_k=3,
+        seed=-7,
+        max_tokens=9,
+        min_tokens=2,
+        stop=("a", "b"),
+        stop_token_ids=(5,),
+        ignore_eos=True,
+        logprobs=4,
+    )
+
+
+def test_max_completion_tokens_counts_where_max_tokens_is_given_too() -> None:
+    assert chat(max_tokens=5).params.max_tokens == 5
+    assert chat(max_completion_tokens=6).params.max_tokens == 6
+    assert chat(max_tokens=5, max_completion_tokens=6).params.max_tokens == 6
+
+
+def test_stop_may_be_one_string() -> None:
+    assert completion(stop="end").params.stop == ("end",)
+
+
+def test_an_empty_list_of_stops_stops_nothing() -> None:
+    assert completion(stop=[], stop_token_ids=[]).params == SamplingParams()
+
+
+@pytest.mark.parametrize(
+    ("fields", "num_logprobs"),
+    [
+        ({}, None),
+        ({"logprobs": False}, None),
+        ({"logprobs": False, "top_logprobs": 0}, None),
+        ({"logprobs": True}, 0),
+        ({"logprobs": True, "top_logprobs": 20}, 20),
+    ],
+)
+def test_logprobs_of_a_chat(fields: dict[str, Any], num_logprobs: int | None) -> None:
+    assert chat(**fields).params.logprobs == num_logprobs
+
+
+@pytest.mark.parametrize("logprobs", [None, 0, 5])
+def test_logprobs_of_a_completion(logprobs: int | None) -> None:
+    assert completion(logprobs=logprobs).params.logprobs == logprobs
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prompts"),
+    [
+        ("", [""]),
+        ("Hi", ["Hi"]),
+        (["a", "b"], ["a", "b"]),
+        ([1, 2], [[1, 2]]),
+        ([[1], [2, 3]], [[1], [2, 3]]),
+    ],
+)
+def test_the_four_forms_of_a_prompt(prompt: Any, prompts: list[Any]) -> None:
+    assert completion(prompt=prompt).prompts(4) == prompts
+
+
+def test_labels_of_a_request_are_harmless() -> None:
+    labels = {
+        "user": "u",
+        "metadata": {"a": "b"},
+        "safety_identifier": "s",
+        "prompt_cache_key": "k",
+    }
+    assert chat(**labels).params == chat().params
+
+
+@pytest.mark.parametrize("name", sorted(NOT_YET))
+def test_a_field_that_is_not_carried_out_may_be_null(name: str) -> None:
+    assert chat(**{name: None}) == chat()
+
+
+IDLE = [(name, value) for name, values in NOT_YET.items() for value in values]
+
+
+@pytest.mark.parametrize(("name", "value"), IDLE)
+def test_a_field_that_is_not_carried_out_may_ask_for_nothing(name: str, value: object) -> None:
+    assert chat(**{name: value}) == chat()
+    assert completion(**{name: value}) == completion()
+
+
+@pytest.mark.parametrize("name", sorted(NOT_YET))
+def test_a_field_that_is_not_carried_out_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ApiError, match=rf"^{name} is not supported") as caught:
+        chat(**{name: {"x": 1}})
+    assert (caught.value.status, caught.value.param) == (400, name)
+
+
+@pytest.mark.parametrize("kind", [ChatRequest, CompletionRequest])
+def test_no_field_is_both_carried_out_and_not(kind: type[msgspec.Struct]) -> None:
+    assert not set(kind.__struct_fields__) & NOT_YET.keys()
+
+
+def test_an_unknown_field_is_answered_with_close_matches() -> None:
+    with pytest.raises(ApiError, match="Did you mean max_tokens"):
+        chat(max_token=5)
+
+
+def test_a_long_name_is_cut_short() -> None:
+    with pytest.raises(ApiError) as caught:
+        chat(**{"x" * 10_000: 1})
+    assert caught.value.param == "x" * 64 + "..."
+    assert len(str(caught.value)) < 2000
+
+
+def test_a_long_name_inside_an_option_is_cut_short() -> None:
+    with pytest.raises(ApiError, match="stream_options has no field 'xxx") as caught:
+        chat(stream=True, stream_options={"x" * 10_000: 1})
+    assert len(str(caught.value)) < 200

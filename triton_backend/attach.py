@@ -1,0 +1,186 @@
+"""Finds the engine host of a deployment, or starts it, and joins it.
+
+Whoever finds no host starts one. Of several that were started at once, one gets the lock and the others end at
+once, so all that counts is that the socket answers in the end.
+"""
+
+import contextlib
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder.artifact import manifest as manifests
+from builder.artifact.store import hash_file, read_manifest
+from builder.errors import WorkError
+from triton_backend.front_settings import FrontSettings
+from triton_backend.link import Link, LinkError
+from triton_backend.messages import VERSION, Failed, FromHost, Hello, Join
+from triton_backend.rendezvous import connect, peer_pid, runtime_folder, socket_path
+
+POLL_S = 0.01
+START_S = 60.0
+"""From starting the process to a socket that answers, which is before the engine is loaded."""
+REAP_S = 1.0
+ANEW = "unload all models of the deployment, then load them again"
+
+
+class AttachError(WorkError):
+    """No engine host serves the deployment; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A link to an engine host that has loaded its engine."""
+
+    link: Link[FromHost]
+    hello: Hello
+
+
+@dataclass(frozen=True, slots=True)
+class HostPlace:
+    """Where a deployment's host is found, what it serves, and how it is started."""
+
+    socket: Path
+    digest: str
+    """sha256 of the artifact's manifest."""
+    command: tuple[str, ...]
+
+
+def find_place(settings: FrontSettings, *, server: str, folder: Path | None = None) -> HostPlace:
+    """Work out where the host of a deployment is.
+
+    `server` names the Triton server: two of them share no host. A host serves the artifact as it was when it
+    started; fronts that see another one in the same folder have another host.
+
+    Raises:
+        ArtifactError: there is no readable artifact.
+        UserError: the private folder for sockets can't be used.
+    """
+    artifact = settings.artifact
+    read_manifest(artifact)
+    digest = hash_file(artifact / manifests.FILE_NAME).sha256
+    folder = runtime_folder() if folder is None else folder
+    socket = socket_path(folder, server, settings.deployment, str(artifact), digest)
+    command = [
+        # -P: the current folder is the server's, and Python would look into it for modules first.
+        *(sys.executable, "-P", "-m", "triton_backend.host"),
+        *("--socket", str(socket), "--artifact", str(artifact)),
+        *(() if settings.threads is None else ("--threads", str(settings.threads))),
+    ]
+    return HostPlace(socket, digest, tuple(command))
+
+
+class HostDoor:
+    """The way to a host. One thread attaches; any may close."""
+
+    def __init__(self, place: HostPlace, face: str) -> None:
+        """Begin outside; `face` is told to the host, for its log."""
+        self._place = place
+        self._face = face
+        self._child: subprocess.Popen[bytes] | None = None
+        """A host that we started, and that has not served us yet."""
+        self._host: subprocess.Popen[bytes] | None = None
+        """The one that did."""
+        self._link: Link[FromHost] | None = None
+        self._is_closed = False
+
+    def attach(self) -> Attached:
+        """Join the host, started if need be, and wait until its engine is loaded.
+
+        Raises:
+            AttachError: it can't be started or can't load its engine, or the door was closed.
+        """
+        deadline = time.monotonic() + START_S
+        while not self._is_closed:
+            attached = self._knock()
+            if attached is not None:
+                return attached
+            self._start_if_none_runs()
+            if time.monotonic() > deadline:
+                raise AttachError(f"no engine host answered within {START_S:g} s")
+            time.sleep(POLL_S)
+        raise AttachError("the front is closing")
+
+    def close(self) -> None:
+        """Give up attaching; end the link, and wait a moment for the end of a host that we started."""
+        self._is_closed = True
+        if self._link is not None:
+            self._link.close()
+        for child in (self._child, self._host):
+            if child is not None:
+                _reap(child)
+
+    def _knock(self) -> Attached | None:
+        """Join whoever is there; None if nobody is, or ended before it said hello."""
+        connection = connect(self._place.socket)
+        if connection is None:
+            return None
+        link: Link[FromHost] = Link(connection, FromHost)
+        with contextlib.ExitStack() as undo:
+            undo.callback(link.close)
+            self._link = link
+            hello = self._hello(link)
+            if hello is None:
+                return None
+            undo.pop_all()
+        self._settle(peer_pid(connection))
+        return Attached(link, hello)
+
+    def _settle(self, host_pid: int) -> None:
+        """Take note of which of our children is the host now; the others end, or have ended."""
+        ours = [child for child in (self._child, self._host) if child is not None]
+        self._child = None
+        self._host = next((child for child in ours if child.pid == host_pid), None)
+        for child in ours:
+            if child is not self._host:
+                _reap(child)
+
+    def _hello(self, link: Link[FromHost]) -> Hello | None:
+        """Say who we are and wait for the host's first words; None if it ended without any."""
+        with contextlib.suppress(LinkError):
+            link.send(Join(VERSION, self._face))
+        try:
+            first = link.receive()
+        except LinkError as error:
+            raise AttachError(f"the engine host is of another version: {error}; {ANEW}") from error
+        match first:
+            case None:
+                return None
+            case Failed(message):
+                raise AttachError(message)
+            case Hello() if first.version != VERSION:
+                reason = f"the engine host speaks version {first.version} of the link, we {VERSION}"
+            case Hello() if first.digest != self._place.digest:
+                reason = "the artifact was replaced after this model was loaded"
+            case Hello():
+                return first
+            case _:
+                reason = "the engine host did not say hello"
+        raise AttachError(f"{reason}; {ANEW}")
+
+    def _start_if_none_runs(self) -> None:
+        """Start a host, unless ours is on its way.
+
+        Raises:
+            AttachError: ours has failed.
+        """
+        code = 0 if self._child is None else self._child.poll()
+        if code is None:
+            return
+        ended = self._child
+        self._child = None
+        # With code 0 it found another host at work, which may just be ending.
+        if ended is not None and code != 0:
+            how = f"with code {code}" if code > 0 else f"by signal {-code}"
+            raise AttachError(f"the engine host ended {how} before it served; the log says more")
+        self._child = subprocess.Popen(  # noqa: S603 - the command is our own
+            self._place.command, stdin=subprocess.DEVNULL, stdout=2, cwd="/"
+        )
+
+
+def _reap(child: "subprocess.Popen[bytes]") -> None:
+    """Take note of the end of a child, if it ends soon."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(REAP_S)

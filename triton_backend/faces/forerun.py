@@ -1,0 +1,165 @@
+"""Our own face: token ids, text or typed segments in; ids, text, bytes, logprobs and usage out.
+
+Every response has every output that was wanted; those of log-probabilities only if the request asks for any, and
+bytes only if the client names the outputs that it wants. Special tokens that a `text` spells stay text; control
+tokens come as ids or as `control` segments.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from itertools import chain
+
+from builder.errors import RequestError, unknown_name
+from triton_backend.messages import News, PlainText, Prompt, Segments, TokenIds
+from triton_backend.protocol import (
+    Array,
+    Ask,
+    Face,
+    Inputs,
+    Parameters,
+    Tensor,
+    floats,
+    integers,
+    strings,
+)
+from triton_backend.request import SamplingParams
+from triton_backend.segments import Segment, SegmentKind
+
+INPUTS = (
+    Tensor("token_ids", "INT32", -1),
+    Tensor("text", "STRING", 1),
+    Tensor("segments", "STRING", -1),
+    Tensor("segment_kinds", "STRING", -1),
+    Tensor("max_tokens", "INT32", 1),
+    Tensor("min_tokens", "INT32", 1),
+    Tensor("temperature", "FP32", 1),
+    Tensor("top_k", "INT32", 1),
+    Tensor("top_p", "FP32", 1),
+    Tensor("seed", "INT64", 1),
+    Tensor("stop", "STRING", -1),
+    Tensor("stop_token_ids", "INT32", -1),
+    Tensor("ignore_eos", "BOOL", 1),
+    Tensor("logprobs", "INT32", 1),
+    Tensor("stream", "BOOL", 1),
+)
+
+Output = tuple[Tensor, Callable[[News], Array]]
+
+ALWAYS: tuple[Output, ...] = (
+    (Tensor("token_ids", "INT32", -1), lambda news: integers(*news.token_ids)),
+    (Tensor("text", "STRING", 1), lambda news: strings(news.text.encode())),
+    (Tensor("token_bytes", "STRING", -1), lambda news: strings(*news.token_bytes)),
+    (Tensor("choice", "INT32", 1), lambda _: integers(0)),
+    (
+        Tensor("finish_reason", "STRING", 1),
+        lambda news: strings((news.finish_reason or "").encode()),
+    ),
+    (
+        Tensor("stop_reason", "STRING", 1),
+        lambda news: strings(json.dumps(news.stop_reason, ensure_ascii=False).encode()),
+    ),
+    (Tensor("num_prompt_tokens", "INT32", 1), lambda news: integers(news.num_prompt_tokens)),
+    (Tensor("num_generated_tokens", "INT32", 1), lambda news: integers(news.num_generated_tokens)),
+    (Tensor("num_cached_tokens", "INT32", 1), lambda _: integers(0)),
+)
+"""`finish_reason` is empty until the last response; `stop_reason` is JSON: null, a token id or a stop string."""
+
+ASKED: tuple[Output, ...] = (
+    (
+        Tensor("logprobs", "FP32", -1),
+        lambda news: floats(*(told.logprob for told in news.logprobs)),
+    ),
+    (
+        Tensor("top_ids", "INT32", -1),
+        lambda news: integers(*chain.from_iterable(told.top_ids for told in news.logprobs)),
+    ),
+    (
+        Tensor("top_logprobs", "FP32", -1),
+        lambda news: floats(*chain.from_iterable(told.top_logprobs for told in news.logprobs)),
+    ),
+    (
+        Tensor("top_bytes", "STRING", -1),
+        lambda news: strings(*chain.from_iterable(news.top_bytes)),
+    ),
+)
+"""Only where the request has `logprobs`. The `top_` ones are `[tokens, k]`, flattened."""
+
+BYTES = frozenset({"token_bytes", "top_bytes"})
+"""They may hold a part of a character, which JSON can't. Triton's generate calls, which answer in JSON, want all outputs."""
+PROMPTS = ("token_ids", "text", "segments")
+TRITONS_OWN = frozenset({"id"})
+"""A request parameter that Triton makes of the request's id in HTTP generate calls."""
+
+
+def read(inputs: Inputs, parameters: Parameters, wanted: Collection[str]) -> Ask:
+    """Read a request.
+
+    Raises:
+        RequestError: names the tensor or parameter that is wrong.
+    """
+    for name in parameters:
+        if name not in TRITONS_OWN:
+            raise RequestError(_unknown_parameter(name))
+    params = SamplingParams(
+        temperature=inputs.scalar("temperature", 1.0),
+        top_k=inputs.scalar("top_k", 0),
+        top_p=inputs.scalar("top_p", 1.0),
+        seed=inputs.scalar("seed"),
+        max_tokens=inputs.scalar("max_tokens"),
+        min_tokens=inputs.scalar("min_tokens", 0),
+        stop_token_ids=inputs.integers("stop_token_ids"),
+        stop=inputs.texts("stop"),
+        ignore_eos=inputs.scalar("ignore_eos", False),
+        logprobs=inputs.scalar("logprobs"),
+    )
+    names = set(wanted) if len(wanted) < len(ALWAYS + ASKED) else set(wanted) - BYTES
+    outputs = ALWAYS if params.logprobs is None else ALWAYS + ASKED
+    return Ask(
+        prompt=_prompt(inputs),
+        params=params,
+        is_streaming=inputs.scalar("stream", True),
+        write=partial(_write, [output for output in outputs if output[0].name in names]),
+    )
+
+
+def _prompt(inputs: Inputs) -> Prompt:
+    """Give the prompt, in whichever one form it came."""
+    given = [name for name in PROMPTS if name in inputs]
+    if len(given) != 1:
+        what = " and ".join(given) or "none"
+        raise RequestError(f"give the prompt as one of {', '.join(PROMPTS)}; got {what}.")
+    if "segment_kinds" in inputs and given != ["segments"]:
+        raise RequestError(f"segment_kinds belongs to segments; the prompt came as {given[0]}.")
+    if "token_ids" in inputs:
+        return TokenIds(inputs.integers("token_ids"))
+    if "text" in inputs:
+        return PlainText(inputs.texts("text")[0])
+    return _segments(inputs.texts("segments"), inputs.texts("segment_kinds"))
+
+
+def _segments(texts: tuple[str, ...], kinds: tuple[str, ...]) -> Segments:
+    if len(texts) != len(kinds):
+        raise RequestError(
+            f"segments and segment_kinds must be equally many; got {len(texts)} and {len(kinds)}."
+        )
+    for place, kind in enumerate(kinds):
+        if kind not in list(SegmentKind):
+            raise RequestError(f"segment_kinds[{place}] must be {' or '.join(SegmentKind)}.")
+    return Segments(
+        tuple(Segment(SegmentKind(kind), text) for kind, text in zip(kinds, texts, strict=True))
+    )
+
+
+def _unknown_parameter(name: str) -> str:
+    names = [tensor.name for tensor in INPUTS]
+    if name in names:
+        return f"{name} is a tensor of this model and came as a parameter; send it as an input."
+    return unknown_name("parameter", name[:64], names)
+
+
+def _write(outputs: Iterable[Output], news: News) -> dict[str, Array]:
+    return {tensor.name: value(news) for tensor, value in outputs}
+
+
+FORERUN = Face("forerun", INPUTS, tuple(tensor for tensor, _ in ALWAYS + ASKED), read)

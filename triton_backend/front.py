@@ -1,0 +1,285 @@
+"""The front of a deployment inside Triton: requests go to the engine host, its news become responses.
+
+It knows faces and messages, but neither Triton nor engines. When the host is gone, its requests fail at once and a
+new host is joined. Threads: whoever calls `take`; one that receives; the responder's; one that watches for
+cancelled requests and asks the host for a sign of life.
+"""
+
+import contextlib
+import itertools
+import logging
+import threading
+from collections.abc import Callable
+
+from builder.errors import RequestError
+from triton_backend.attach import Attached, AttachError, HostDoor
+from triton_backend.link import FrameSizeError, Link, LinkError
+from triton_backend.messages import (
+    Cancel,
+    Deltas,
+    FromHost,
+    Leave,
+    Ping,
+    Pong,
+    Refused,
+    Submit,
+)
+from triton_backend.protocol import Face, Inputs
+from triton_backend.responder import (
+    Call,
+    Failure,
+    FailureKind,
+    OpenCall,
+    Responder,
+    log_defect,
+)
+
+logger = logging.getLogger(__name__)
+
+PING_S = 1.0
+ALIVE_S = 30.0
+"""A host that has said nothing for so long is not ready; a step takes a second at most."""
+LEAST_POLL_S = 0.02
+POLL_PER_CALL_S = 0.0006
+"""Asking Triton whether a call is cancelled takes 20 to 300 us in two processes, the longer the busier they are. A step
+takes about as long as these pauses, and a cancel takes effect between two steps anyway."""
+SETTLED_S = 10.0
+MAX_DELAY_S = 5.0
+"""A host that ends soon after it was joined is joined again later and later."""
+CLOSE_S = 5.0
+
+STOPPED = Failure(
+    FailureKind.UNAVAILABLE, "the engine host stopped while it had this request; send it again."
+)
+ABSENT = Failure(
+    FailureKind.UNAVAILABLE, "the engine host is being started; try again in a few seconds."
+)
+LATE = Failure(FailureKind.UNAVAILABLE, "the timeout of the request has passed.")
+
+
+class Front:
+    """One face of a deployment. `take` and `is_ready` may be called on any thread."""
+
+    def __init__(
+        self,
+        face: Face,
+        door: HostDoor,
+        *,
+        clock: Callable[[], float],
+        on_pong: Callable[[Pong], None],
+    ) -> None:
+        """Begin without a host; `clock` gives seconds that never go back.
+
+        `on_pong` hears about the engine every second.
+        """
+        self._face = face
+        self._door = door
+        self._clock = clock
+        self._on_pong = on_pong
+        self._lock = threading.Lock()
+        self._link: Link[FromHost] | None = None
+        self._open: dict[int, OpenCall] = {}
+        """Calls that the host has, by the id they were submitted under."""
+        self._ids = itertools.count(1)
+        self._heard_s = 0.0
+        self._is_closing = threading.Event()
+        self._has_news = threading.Event()
+        """Wakes the watcher: a call was taken, or the front closes."""
+        self._responder = Responder()
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Join the host, started if need be, and wait until its engine is loaded.
+
+        Raises:
+            AttachError: it can't serve; the message says why.
+        """
+        attached = self._door.attach()
+        self._threads = [
+            threading.Thread(target=self._receive, args=(attached,), name="receiver", daemon=True),
+            threading.Thread(target=self._watch, name="watcher", daemon=True),
+        ]
+        self._adopt(attached)
+        for thread in self._threads:
+            thread.start()
+
+    def take(self, call: Call) -> None:
+        """Take a request. A refusal is sent at once; all else comes from the responder."""
+        try:
+            inputs = Inputs(self._face.inputs, call.tensors)
+            ask = self._face.read(inputs, call.parameters, call.wanted)
+        except RequestError as error:
+            call.fail(Failure(FailureKind.INVALID, str(error)))
+            return
+        timeout_s = call.timeout_s
+        deadline_s = None if timeout_s is None else self._clock() + timeout_s
+        number = next(self._ids)
+        with self._lock:
+            link = self._link
+            if link is not None:
+                self._open[number] = OpenCall(call, ask, deadline_s)
+        if link is None:
+            call.fail(ABSENT)
+            return
+        self._submit(link, Submit(number, ask.prompt, ask.params))
+        self._has_news.set()
+
+    def is_ready(self) -> bool:
+        """Tell whether a host is joined and has given a sign of life lately."""
+        with self._lock:
+            return self._link is not None and self._clock() - self._heard_s < ALIVE_S
+
+    def close(self) -> None:
+        """Leave the host. Calls that are open fail; there are none when Triton unloads in good order."""
+        self._is_closing.set()
+        self._has_news.set()
+        with self._lock:
+            link = self._link
+        if link is not None:
+            _send(link, Leave())
+        self._door.close()
+        for thread in self._threads:
+            thread.join(CLOSE_S)
+        self._responder.close()
+
+    def _submit(self, link: Link[FromHost], submit: Submit) -> None:
+        try:
+            link.send(submit)
+        except FrameSizeError as error:
+            with self._lock:
+                open_call = self._open.pop(submit.id, None)
+            if open_call is not None:
+                reason = f"the request is too large: {error}; shorten the prompt."
+                self._responder.fail(open_call, Failure(FailureKind.INVALID, reason))
+        except LinkError:
+            pass  # The receiver sees the end of the link too, and fails all that is open.
+
+    def _receive(self, attached: Attached) -> None:
+        """Listen to one host after the other until the front closes."""
+        delay_s = 0.0
+        next_host: Attached | None = attached
+        while next_host is not None:
+            joined_s = self._clock()
+            self._listen(next_host.link)
+            self._lose()
+            settled = self._clock() - joined_s > SETTLED_S
+            delay_s = 0.0 if settled else min(2 * delay_s + 0.1, MAX_DELAY_S)
+            next_host = self._attach_again(delay_s)
+
+    def _listen(self, link: Link[FromHost]) -> None:
+        """Take what the host says until the link ends."""
+        try:
+            while (message := link.receive()) is not None:
+                self._hear(message)
+        except LinkError as error:
+            logger.error("the link to the engine host is cut: %s", error)  # noqa: TRY400
+        except Exception as error:  # noqa: BLE001 - nobody would listen any more, and clients would wait
+            log_defect("the link to the engine host is cut", error)
+        link.close()
+
+    def _hear(self, message: FromHost) -> None:
+        self._heard_s = self._clock()
+        match message:
+            case Deltas(news):
+                with self._lock:
+                    items = [(self._open[each.id], each) for each in news if each.id in self._open]
+                    for each in news:
+                        if each.finish_reason is not None:
+                            self._open.pop(each.id, None)
+                self._responder.add(items)
+            case Refused(number, kind, text):
+                with self._lock:
+                    open_call = self._open.pop(number, None)
+                if open_call is not None:
+                    self._responder.fail(open_call, Failure(FailureKind(kind), text))
+            case Pong():
+                self._meter(message)
+
+    def _meter(self, pong: Pong) -> None:
+        try:
+            self._on_pong(pong)
+        except Exception as error:  # noqa: BLE001 - numbers for dashboards must not end what they count
+            log_defect("the metrics were not brought up to date", error)
+
+    def _lose(self) -> None:
+        """Fail all that the host had."""
+        with self._lock:
+            self._link = None
+            lost, self._open = self._open, {}
+        if not self._is_closing.is_set():
+            logger.error("the engine host is gone; %d requests fail", len(lost))
+        for open_call in lost.values():
+            self._responder.fail(open_call, STOPPED)
+
+    def _attach_again(self, delay_s: float) -> Attached | None:
+        """Join a host, trying for as long as it takes; None when the front closes."""
+        said = ""
+        while not self._is_closing.wait(delay_s):
+            try:
+                attached = self._door.attach()
+            except (AttachError, OSError) as error:
+                if str(error) != said and not self._is_closing.is_set():
+                    said = str(error)
+                    logger.error("the engine host can't be joined: %s", said)  # noqa: TRY400
+                delay_s = min(2 * delay_s + 0.1, MAX_DELAY_S)
+                continue
+            self._adopt(attached)
+            logger.info("joined an engine host again")
+            return attached
+        return None
+
+    def _adopt(self, attached: Attached) -> None:
+        with self._lock:
+            self._heard_s = self._clock()
+            self._link = attached.link
+
+    def _watch(self) -> None:
+        """Look for cancelled and late calls while there are any, and ping the host."""
+        pinged_s = self._clock()
+        while not self._is_closing.is_set():
+            with self._lock:
+                link, watched = self._link, list(self._open.items())
+            if link is not None:
+                for number, open_call in watched:
+                    self._look_after(link, number, open_call)
+                if self._clock() - pinged_s >= PING_S:
+                    pinged_s = self._clock()
+                    _send(link, Ping())
+            self._rest(len(watched))
+
+    def _rest(self, num_watched: int) -> None:
+        """Wait for the next look; without calls, until one is taken or a ping is due."""
+        if num_watched:
+            self._is_closing.wait(max(LEAST_POLL_S, POLL_PER_CALL_S * num_watched))
+            return
+        self._has_news.wait(PING_S)
+        self._has_news.clear()
+
+    def _look_after(self, link: Link[FromHost], number: int, open_call: OpenCall) -> None:
+        """Let the host cancel a call whose client is gone, or whose time is up."""
+        if open_call.is_cancelling:
+            return
+        if _has_left(open_call.call):
+            open_call.is_cancelling = True
+            _send(link, Cancel(number))
+        elif open_call.deadline_s is not None and self._clock() > open_call.deadline_s:
+            with self._lock:
+                is_open = self._open.pop(number, None) is not None
+            if is_open:
+                _send(link, Cancel(number))
+                self._responder.fail(open_call, LATE)
+
+
+def _send(link: Link[FromHost], message: Cancel | Ping | Leave) -> None:
+    """Send what is void if the link has ended."""
+    with contextlib.suppress(LinkError):
+        link.send(message)
+
+
+def _has_left(call: Call) -> bool:
+    """Tell whether the client of a call is gone; if that can't be known, it is as good as gone."""
+    try:
+        return call.is_cancelled()
+    except Exception as error:  # noqa: BLE001 - the other calls must be watched on
+        log_defect("a call could not be watched, and is cancelled", error)
+        return True

@@ -1,0 +1,149 @@
+"""An artifact loaded to run: its engine, and the two ways between text and token ids.
+
+The command line and the engine host share it. The artifact was verified before; the engine's memory is this
+module's to give back.
+"""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from builder.artifact.store import Artifact
+from builder.errors import RequestError, UserError
+from builder.targets import open_executor
+from builder.targets.executor import Executor
+from triton_backend.answers import Answers
+from triton_backend.chat_template import ChatTemplate
+from triton_backend.engine import Engine
+from triton_backend.messages import ControlText, PlainText, Prompt, Segments, TokenIds
+from triton_backend.tokenizer import Tokenizer
+
+TOKENIZER = "tokenizer/tokenizer.json"
+CHAT_TEMPLATE = "tokenizer/chat_template.jinja"
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A loaded artifact and what surrounds its engine. Prompts may be encoded on any thread."""
+
+    artifact: Artifact
+    tokenizer: Tokenizer
+    executor: Executor
+    engine: Engine
+
+    def encode(self, prompt: Prompt) -> tuple[int, ...]:
+        """Give the ids of a prompt in any of its forms.
+
+        Raises:
+            RequestError: it is not valid Unicode, not of this model, or longer than could ever fit.
+        """
+        match prompt:
+            case TokenIds(token_ids):
+                return token_ids
+            case PlainText(text):
+                self._refuse_too_long(len(text))
+                return self.encode_text(text)
+            case ControlText(text):
+                self._refuse_too_long(len(text))
+                return self.encode_with_control(text)
+            case Segments(segments):
+                self._refuse_too_long(sum(len(segment.text) for segment in segments))
+                return tuple(self.tokenizer.encode_segments(segments))
+
+    def encode_text(self, text: str) -> tuple[int, ...]:
+        """Give the ids of a completion prompt; special tokens that it spells stay text.
+
+        Raises:
+            RequestError: it is not valid Unicode.
+        """
+        return self._framed(self.tokenizer.encode(text))
+
+    def encode_with_control(self, text: str) -> tuple[int, ...]:
+        """Give the ids of a completion prompt; special tokens that it spells are those tokens.
+
+        Raises:
+            RequestError: it is not valid Unicode.
+        """
+        return self._framed(self.tokenizer.encode_with_control(text))
+
+    def encode_chat(
+        self, template: ChatTemplate, messages: Sequence[Mapping[str, str]]
+    ) -> tuple[int, ...]:
+        """Give the ids of a chat, ready for the answer; the template writes all control tokens.
+
+        Raises:
+            RequestError: the template refuses the messages, or they are not valid Unicode.
+        """
+        return tuple(self.tokenizer.encode_segments(template.render(messages)))
+
+    def chat_template(self) -> ChatTemplate:
+        """Compile the artifact's chat template.
+
+        Raises:
+            UserError: it has none.
+        """
+        if not self.artifact.manifest.tokenizer.has_chat_template:
+            raise UserError(
+                f"{self.artifact.root} has no chat template, because its checkpoint had none; leave out "
+                "--chat, or put a chat_template.jinja into the checkpoint and compile it again"
+            )
+        return ChatTemplate(
+            self.artifact.path(CHAT_TEMPLATE).read_text("utf-8"),
+            special_tokens=self.artifact.manifest.tokenizer.named_tokens,
+            control_strings=self.tokenizer.control_strings,
+            clock=datetime.now,
+        )
+
+    def close(self) -> None:
+        """Free the engine."""
+        self.executor.close()
+
+    @cached_property
+    def _longest_token(self) -> int:
+        """Characters that one token can stand for, control tokens included."""
+        ids = range(self.tokenizer.vocab_size)
+        controls = map(len, self.tokenizer.control_strings)
+        return max(*(len(self.tokenizer.token_bytes(each)) for each in ids), *controls, 1)
+
+    def _refuse_too_long(self, num_characters: int) -> None:
+        """Refuse what can't fit, whatever its tokens are: encoding it would only keep others waiting."""
+        most = self.executor.limits.max_seq_len * self._longest_token
+        if num_characters > most:
+            raise RequestError(
+                f"the prompt has {num_characters} characters; more than {most} can't fit "
+                f"max_seq_len {self.executor.limits.max_seq_len}."
+            )
+
+    def _framed(self, ids: list[int]) -> tuple[int, ...]:
+        """Put the ids of the model's own around a completion, unless the prompt spelled them itself."""
+        record = self.artifact.manifest.tokenizer
+        before, after = record.prefix_ids, record.suffix_ids
+        has_before = tuple(ids[: len(before)]) == before
+        has_after = tuple(ids[len(ids) - len(after) :]) == after
+        return (() if has_before else before) + tuple(ids) + (() if has_after else after)
+
+
+def load_model(
+    artifact: Artifact, *, target: str | None = None, threads: int | None = None
+) -> LoadedModel:
+    """Load the tokenizer and the engine of a verified artifact; `close` what comes back.
+
+    Raises:
+        ArtifactError: the artifact has no engine for `target`, or it can't be loaded here.
+        CheckpointError: the tokenizer can't be used.
+        UserError: the number of threads is out of range.
+    """
+    record = artifact.manifest.tokenizer
+    tokenizer = Tokenizer(
+        artifact.path(TOKENIZER).read_bytes(), bos_token_id=record.bos_token_id, add_bos=False
+    )
+    ends = record.end_token_ids
+    with contextlib.ExitStack() as undo:
+        executor = undo.enter_context(
+            contextlib.closing(open_executor(artifact, target=target, threads=threads))
+        )
+        engine = Engine(executor, end_token_ids=ends, text_stage=Answers(tokenizer, ends))
+        undo.pop_all()
+    return LoadedModel(artifact, tokenizer, executor, engine)

@@ -1,0 +1,42 @@
+"""Log-probabilities of sampled tokens: of the model itself, at temperature 1, before bans and cuts.
+
+They come from the full row in float64, so they depend on its logits alone; rows that do not ask cost nothing.
+"""
+
+import numpy as np
+
+from builder.artifact.step import Float32, RowAsks, StepResult
+from builder.targets.executor import result_from_rows
+from triton_backend.request import TokenLogprobs
+from triton_backend.sequence import Sequence
+
+
+def asked_logprobs(
+    sequences: list[Sequence], token_ids: list[int | None], result: StepResult
+) -> dict[int, TokenLogprobs]:
+    """Give, by row, the log-probabilities of the rows that ask for them and got a token.
+
+    `result` is the executor's own, before any id was banned.
+    """
+    return {
+        row: logprobs_of(result.full_row(row), token_id, sequence.request.params.logprobs)
+        for row, (sequence, token_id) in enumerate(zip(sequences, token_ids, strict=True))
+        if sequence.request.params.logprobs is not None and token_id is not None
+    }
+
+
+def logprobs_of(row: Float32, token_id: int, num_top: int) -> TokenLogprobs:
+    """Tell how likely `token_id` is by the logits `row` `[V]`, and the `num_top` likeliest ids."""
+    chosen, peak = row[token_id], row.max()
+    with np.errstate(invalid="ignore"):  # infinite less infinite: NaN, as it should be
+        shifted = row.astype(np.float64) - peak
+        log_mass = np.log(np.exp(shifted).sum())
+    asks = RowAsks(num_top, np.zeros(1, np.float32))
+    (top_ids,) = result_from_rows(row[None], asks).candidate_ids
+    rank = 1 + np.count_nonzero(row > chosen) + np.count_nonzero(row[:token_id] == chosen)
+    return TokenLogprobs(
+        logprob=float(shifted[token_id] - log_mass),
+        rank=int(rank),
+        top_ids=tuple(top_ids.tolist()),
+        top_logprobs=tuple((shifted[top_ids] - log_mass).tolist()),
+    )
