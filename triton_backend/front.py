@@ -146,13 +146,17 @@ class Front:
         try:
             link.send(submit)
         except FrameSizeError as error:
-            with self._lock:
-                open_call = self._open.pop(submit.id, None)
-            if open_call is not None:
-                reason = f"the request is too large: {error}; shorten the prompt."
-                self._responder.fail(open_call, Failure(FailureKind.INVALID, reason))
+            reason = f"the request is too large: {error}; shorten the prompt."
+        except UnicodeEncodeError:
+            reason = "the request has half of a surrogate pair in it; send valid Unicode."
         except LinkError:
-            pass  # The receiver sees the end of the link too, and fails all that is open.
+            return  # The receiver sees the end of the link too, and fails all that is open.
+        else:
+            return
+        with self._lock:
+            open_call = self._open.pop(submit.id, None)
+        if open_call is not None:
+            self._responder.fail(open_call, Failure(FailureKind.INVALID, reason))
 
     def _receive(self, attached: Attached) -> None:
         """Listen to one host after the other until the front closes."""

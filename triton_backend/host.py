@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from triton_backend.rendezvous import claimed
+from triton_backend.rendezvous import claimed, sweep
 
 GRACE_S = 2.0
 
@@ -28,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with claimed(read.socket) as listener:
         if listener is None:
             return 0
+        sweep(read.socket.parent)
         # Fronts that load at once each start a host. All but one end here, before numpy and the engine are
         # imported; and fronts can connect 0.2 s earlier.
         from triton_backend.hosting import HostOptions, serve  # noqa: PLC0415

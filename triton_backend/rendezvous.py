@@ -98,6 +98,14 @@ def unmark(path: Path) -> None:
     path.with_suffix(".lock").unlink(missing_ok=True)
 
 
+def sweep(folder: Path) -> None:
+    """Remove the files of places whose hosts were killed."""
+    for lock in folder.glob("*.lock"):
+        with _locked(lock) as is_ours:
+            if is_ours:
+                unmark(lock.with_suffix(".sock"))
+
+
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[bool]:
     """Hold a lock file; tell whether we got it."""

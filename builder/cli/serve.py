@@ -142,7 +142,8 @@ def serve(options: Options) -> None:
         )
         with running_application(config, service="openai") as shim, drained(triton, shim):
             took = format_duration(time.monotonic() - started)
-            display_on(sys.stdout).facts(f"Ready in {took}", urls(plan.addresses, shim.address))
+            rows = [*urls(plan.addresses, shim.address), ("log", str(triton.log))]
+            display_on(sys.stdout).facts(f"Ready in {took}", rows)
             watch(triton, shim, plan.fronts)
 
 

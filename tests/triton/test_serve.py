@@ -95,6 +95,13 @@ def test_triton_answers_on_all_its_urls(serve: ServeProcess) -> None:
     assert b"nv_inference_count" in call(serve.address("metrics"), "GET", "/metrics")[1]
 
 
+def test_the_log_is_where_it_says(serve: ServeProcess) -> None:
+    assert serve.process.stdout is not None
+    name, path = serve.process.stdout.readline().split()
+    assert name == "log"
+    assert "Started GRPCInferenceService" in Path(path).read_text()
+
+
 def test_everything_listens_on_loopback_only(serve: ServeProcess) -> None:
     processes = [psutil.Process(serve.process.pid), *serve.family]
     listening = {

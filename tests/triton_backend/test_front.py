@@ -13,10 +13,9 @@ from tests.triton_backend.front_stage import Clock, FakeDoor, FrontStage
 from tests.triton_backend.host_stage import await_true
 from triton_backend import front as fronts
 from triton_backend import link as links
-from triton_backend.attach import AttachError
 from triton_backend.faces.forerun import FORERUN
+from triton_backend.faces.vllm import VLLM
 from triton_backend.front import Front
-from triton_backend.link import LinkError
 from triton_backend.messages import (
     Cancel,
     Deltas,
@@ -99,18 +98,18 @@ def test_a_request_larger_than_a_frame_is_refused(
     other.await_end()
 
 
-def test_a_request_that_meets_the_end_of_the_link_fails_with_the_others(
+def test_a_request_that_is_no_unicode_is_refused(
     stage: FrontStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(message: object) -> None:
-        raise LinkError("the link has ended")
-
-    monkeypatch.setattr(stage.host.attached.link, "send", broken)
-    call = stage.take()
-    assert call.num_ends == 0
-    stage.host.link.close()
+    monkeypatch.setattr(stage.front, "_face", VLLM)
+    call = FakeCall(text_input=strings(b"hi"))
+    call.parameters = {"stop": "\ud800"}
+    stage.front.take(call)
     call.await_end()
-    assert call.failure == fronts.STOPPED
+    assert call.failure is not None
+    assert call.failure.kind is FailureKind.INVALID
+    assert call.failure.message.endswith("half of a surrogate pair in it; send valid Unicode.")
+    assert stage.front._open == {}
 
 
 def test_a_client_that_leaves_cancels_its_request_once(stage: FrontStage) -> None:
@@ -143,96 +142,6 @@ def test_a_request_whose_time_is_up_fails_and_is_cancelled(stage: FrontStage) ->
     assert patient.failure is None
 
 
-def test_all_requests_fail_at_once_when_the_host_is_gone_and_the_next_host_serves(
-    stage: FrontStage,
-) -> None:
-    calls = [stage.take() for _ in range(4)]
-    for _ in calls:
-        stage.host.next()
-    stage.host.tell(1, "a")
-    calls[0].await_responses()
-    stage.host.link.close()
-    for call in calls:
-        call.await_end()
-        assert call.failure is not None
-        assert call.failure.kind is FailureKind.UNAVAILABLE
-        assert "the engine host stopped" in call.failure.message
-    await_true(lambda: not stage.front.is_ready())
-    absent = stage.take()
-    assert absent.failure is not None
-    assert absent.failure.kind is FailureKind.UNAVAILABLE
-    assert "is being started" in absent.failure.message
-    second = stage.new_host()
-    await_true(stage.front.is_ready)
-    call = stage.take()
-    submit = second.next()
-    assert isinstance(submit, Submit)
-    second.tell(submit.id, "b", FinishReason.STOP)
-    call.await_end()
-    assert call.text == "b"
-
-
-def test_a_front_tries_again_until_a_host_serves(
-    stage: FrontStage, caplog: pytest.LogCaptureFixture
-) -> None:
-    stage.host.link.close()
-    await_true(lambda: not stage.front.is_ready())
-    for _ in range(3):
-        stage.door.hosts.put(AttachError("the artifact is gone"))
-    second = stage.new_host()
-    await_true(stage.front.is_ready)
-    stage.take()
-    assert isinstance(second.next(), Submit)
-    assert caplog.text.count("the artifact is gone") == 1
-
-
-def test_a_host_that_breaks_the_form_is_as_good_as_gone(stage: FrontStage) -> None:
-    call = stage.take()
-    stage.host.link._socket.sendall(b"\x03\0\0\0abc")
-    call.await_end()
-    assert call.failure is not None
-    assert call.failure.kind is FailureKind.UNAVAILABLE
-
-
-def test_a_defect_while_it_listens_ends_the_link_and_not_the_front(
-    stage: FrontStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    call = stage.take()
-    quote = "words of an answer"
-
-    def broken(items: object) -> None:
-        raise ValueError(quote)
-
-    monkeypatch.setattr(stage.front._responder, "add", broken)
-    stage.host.tell(1, "a")
-    call.await_end()
-    assert call.failure == fronts.STOPPED
-    monkeypatch.undo()
-    second = stage.new_host()
-    await_true(stage.front.is_ready)
-    again = stage.take()
-    assert isinstance(second.next(), Submit)
-    second.tell(2, "b", FinishReason.STOP)
-    again.await_end()
-    assert again.text == "b"
-
-
-def test_a_call_that_can_not_be_watched_is_cancelled_and_the_others_are_watched_on(
-    stage: FrontStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken() -> bool:
-        raise RuntimeError
-
-    call = FakeCall()
-    monkeypatch.setattr(call, "is_cancelled", broken)
-    stage.front.take(call)
-    assert [stage.host.next(), stage.host.next()][1] == Cancel(1)
-    other = stage.take()
-    assert isinstance(stage.host.next(), Submit)
-    other.has_left = True
-    assert stage.host.next() == Cancel(2)
-
-
 def test_news_of_what_is_unknown_or_over_is_no_harm(stage: FrontStage) -> None:
     call = stage.take()
     stage.host.tell(99, "x")
@@ -254,21 +163,6 @@ def test_a_front_is_ready_while_its_host_gives_signs_of_life(stage: FrontStage) 
     assert stage.pongs == [Pong(1, 2, 30, 4, 5, 6)]
 
 
-def test_meters_that_fail_end_nothing(
-    stage: FrontStage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def broken(pong: Pong) -> None:
-        raise RuntimeError
-
-    monkeypatch.setattr(stage.front, "_on_pong", broken)
-    stage.host.link.send(Pong(1, 2, 30, 4, 5, 6))
-    call = stage.take()
-    stage.host.tell(1, "a", FinishReason.STOP)
-    call.await_end()
-    assert call.text == "a"
-    assert "the metrics were not brought up to date: RuntimeError" in caplog.text
-
-
 def test_a_front_that_closes_takes_its_leave(stage: FrontStage) -> None:
     call = stage.take()
     assert isinstance(stage.host.next(), Submit)
@@ -276,23 +170,6 @@ def test_a_front_that_closes_takes_its_leave(stage: FrontStage) -> None:
     assert stage.host.next() == Leave()
     assert stage.host.link.receive() is None
     assert call.failure is not None
-
-
-def test_a_front_closes_while_it_waits_for_a_host(stage: FrontStage) -> None:
-    stage.host.link.close()
-    await_true(lambda: not stage.front.is_ready())
-    stage.front.close()
-    assert not any(thread.is_alive() for thread in stage.front._threads)
-
-
-def test_a_front_does_not_start_without_a_host() -> None:
-    door: Any = FakeDoor()
-    door.hosts.put(AttachError("no artifact there"))
-    front = Front(FORERUN, door, clock=Clock(), on_pong=print)
-    with pytest.raises(AttachError, match="no artifact there"):
-        front.start()
-    assert not front.is_ready()
-    front.close()
 
 
 def test_an_idle_front_takes_no_time_of_the_processor(stage: FrontStage) -> None:

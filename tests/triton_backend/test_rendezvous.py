@@ -9,7 +9,7 @@ import pytest
 
 from builder.errors import UserError
 from triton_backend import rendezvous
-from triton_backend.rendezvous import claimed, connect, peer_pid, runtime_folder, socket_path
+from triton_backend.rendezvous import claimed, connect, peer_pid, runtime_folder, socket_path, sweep
 
 
 @pytest.fixture
@@ -123,6 +123,19 @@ def test_a_host_that_was_killed_leaves_the_place_free(path: Path) -> None:
     assert path.exists()
     with claimed(path) as listener:
         assert listener is not None
+
+
+def test_sweeping_removes_what_killed_hosts_left_and_nothing_else(path: Path) -> None:
+    folder = path.parent
+    for name in ("killed.sock", "killed.lock", "lock-alone.lock", "other.txt"):
+        (folder / name).touch()
+    with claimed(path):
+        sweep(folder)
+        left = {entry.name for entry in folder.iterdir()}
+        assert left == {"here.sock", "here.lock", "other.txt"}
+        connection = connect(path)
+        assert connection is not None
+        connection.close()
 
 
 def test_a_lock_that_was_removed_after_it_was_opened_does_not_count(

@@ -178,8 +178,8 @@ class TritonServer:
             # Explicit: so that a model whose stub died can be loaded again.
             "--model-control-mode=explicit",
             *(f"--load-model={model}" for model in (*plan.fronts, *plan.others)),
-            # The files are complete; completing them would start every stub twice.
-            "--disable-auto-complete-config",
+            # Our files are complete; completing them would start every stub twice.
+            *(() if plan.others else ("--disable-auto-complete-config",)),
             f"--http-address={addresses.host}",
             f"--http-port={addresses.http_port}",
             f"--grpc-address={addresses.host}",

@@ -8,20 +8,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tritonclient import grpc
 from tritonclient.utils import InferenceServerException
 
-from builder.errors import ServerError, UserError
+from builder.errors import ServerError
 from tests.triton_backend.launcher.trivial import (
     WAIT_S,
     stream,
     trivial_plan,
-    trivial_repository,
 )
 from triton_backend.launcher import family
 from triton_backend.launcher.server import LaunchPlan, TritonServer, running_server
@@ -42,25 +39,6 @@ with running_server(plan) as server:
         print(server.mark, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 """
-
-
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trivial_repository(tmp_path_factory.mktemp("repository"))
-
-
-@pytest.fixture
-def plan(repository: Path) -> LaunchPlan:
-    return trivial_plan(repository)
-
-
-@pytest.fixture(scope="module")
-def shared(repository: Path) -> Iterator[tuple[TritonServer, LaunchPlan]]:
-    """Start a server that tests only ask."""
-    plan = trivial_plan(repository)
-    with running_server(plan) as server:
-        server.wait_ready(WAIT_S)
-        yield server, plan
 
 
 def call(plan: LaunchPlan, method: str, path: str) -> tuple[int, str]:
@@ -153,8 +131,8 @@ def test_metrics_are_served(shared: tuple[TritonServer, LaunchPlan]) -> None:
     connection.close()
 
 
-def test_a_stopped_server_leaves_nothing_behind(repository: Path) -> None:
-    with running_server(trivial_plan(repository, drain_s=WAIT_S)) as server:
+def test_a_stopped_server_leaves_nothing_behind(trivial: Path) -> None:
+    with running_server(trivial_plan(trivial, drain_s=WAIT_S)) as server:
         server.wait_ready(WAIT_S)
         assert len(family.members(server.mark)) == 2
         assert len(family.regions(server.mark)) == 1
@@ -165,8 +143,8 @@ def test_a_stopped_server_leaves_nothing_behind(repository: Path) -> None:
     assert not folder.exists()
 
 
-def test_running_answers_may_finish_while_new_ones_are_refused(repository: Path) -> None:
-    plan = trivial_plan(repository, drain_s=WAIT_S)
+def test_running_answers_may_finish_while_new_ones_are_refused(trivial: Path) -> None:
+    plan = trivial_plan(trivial, drain_s=WAIT_S)
     with running_server(plan) as server:
         server.wait_ready(WAIT_S)
         draining = threading.Thread(target=server.drain)
@@ -226,8 +204,8 @@ def test_a_server_that_is_killed_leaves_nothing_behind(plan: LaunchPlan) -> None
     assert family.regions(server.mark) == []
 
 
-def test_a_server_ends_when_its_starter_is_killed(repository: Path) -> None:
-    command = [sys.executable, "-c", STARTER, str(repository)]
+def test_a_server_ends_when_its_starter_is_killed(trivial: Path) -> None:
+    command = [sys.executable, "-c", STARTER, str(trivial)]
     result = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=2 * WAIT_S
     )
@@ -237,46 +215,6 @@ def test_a_server_ends_when_its_starter_is_killed(repository: Path) -> None:
     while family.members(mark) or family.regions(mark):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-
-
-def test_a_model_that_refuses_to_load_ends_the_server_with_its_reason(tmp_path: Path) -> None:
-    repository = trivial_repository(tmp_path)
-    (repository / "trivial" / "refuse").touch()
-    with running_server(trivial_plan(repository)) as server:
-        with pytest.raises(ServerError, match="Triton ended with exit code 1") as failure:
-            server.wait_ready(WAIT_S)
-        (tail,) = failure.value.__notes__
-    assert "this model refuses to load" in tail
-    assert "+----" not in tail
-
-
-def test_a_stub_that_can_t_start_is_given_up_after_the_deadline(plan: LaunchPlan) -> None:
-    """What the checks before the start did not see; Triton itself would wait for ever."""
-    quiet = replace(plan.installation, stub=Path("/bin/true"))
-    late = pytest.raises(ServerError, match=r"Triton was not ready after 3 s")
-    with running_server(replace(plan, installation=quiet)) as server, late:
-        server.wait_ready(3)
-    assert family.members(server.mark) == []
-
-
-def test_a_stub_without_its_libraries_is_refused_before_the_start(
-    plan: LaunchPlan, tmp_path: Path
-) -> None:
-    copied = tmp_path / plan.installation.stub.name
-    copied.write_bytes(plan.installation.stub.read_bytes())
-    broken = replace(plan, installation=replace(plan.installation, stub=copied))
-    with pytest.raises(UserError, match=r"needs libcudart.*not installed"), running_server(broken):
-        pytest.fail("it was started")
-
-
-def test_a_port_that_was_taken_meanwhile_ends_the_server_with_its_reason(
-    plan: LaunchPlan, shared: tuple[TritonServer, LaunchPlan]
-) -> None:
-    taken = replace(plan.addresses, grpc_port=shared[1].addresses.grpc_port)
-    ended = pytest.raises(ServerError, match="exit code 1")
-    with running_server(replace(plan, addresses=taken)) as server, ended as failure:
-        server.wait_ready(WAIT_S)
-    assert "already in use" in failure.value.__notes__[0]
 
 
 def test_a_model_whose_stub_died_is_loaded_again(plan: LaunchPlan) -> None:
