@@ -5,12 +5,17 @@ queries to the longest in a call: one long prompt among single tokens would mult
 ONNX Runtime maps the weights from the artifact; pools are bound once and updated in place.
 """
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
+
+# onnxruntime records events on disk and sends them home unless this is set before it is imported; no result
+# depends on it.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # noqa: TID251
+import onnxruntime as ort
 
 from builder.artifact.config import KVGeometry, Limits
 from builder.artifact.manifest import EngineRecord
@@ -63,8 +68,11 @@ class PortableExecutor:
             for part, wanted in _parts(step):
                 self._run(part, rows, wanted)
         except (ort.capi.onnxruntime_pybind11_state.Fail, RuntimeError) as error:
-            what = " ".join(str(error).split())
-            raise EngineError(f"ONNX Runtime failed in a step: {what}") from error
+            # Its own message may quote token ids.
+            raise EngineError(
+                f"ONNX Runtime failed in a step of {step.num_tokens} tokens ({type(error).__name__}); "
+                "there may be too little memory: compile with a smaller --max-num-tokens or --max-seq-len"
+            ) from error
         return result_from_rows(rows, asks)
 
     def close(self) -> None:
@@ -116,7 +124,7 @@ class PortableExecutor:
 def _session(artifact: Artifact, record: EngineRecord, num_threads: int) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.intra_op_num_threads = num_threads
-    options.log_severity_level = 3
+    options.log_severity_level = 4
     options.add_session_config_entry(WEIGHTS_ROOT, str(artifact.root.resolve()))
     try:
         return ort.InferenceSession(

@@ -1,5 +1,7 @@
 """The portable target: lowering, and the executor on a tiny model."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,6 +140,31 @@ def test_steps_of_very_unequal_lengths_give_the_same_bits(executor: Executor) ->
     alone = {name: runner.whole(tokens) for name, tokens in prompts.items()}
     for (name, _), rows in zip(prompts.items(), runner.step(*prompts.items()), strict=True):
         np.testing.assert_array_equal(rows, alone[name])
+
+
+def test_a_step_may_have_more_tokens_than_a_sequence(tmp_path: Path) -> None:
+    artifact = compile_model(
+        tiny_llama(tmp_path / "m"), tmp_path / "a", max_seq_len=16, max_num_seqs=128
+    )
+    executor = open_executor(artifact)
+    runner, prompts = PagedRunner(executor), {str(seed): draw(15, seed) for seed in range(8)}
+    alone = {name: runner.whole(tokens) for name, tokens in prompts.items()}
+    for (name, _), rows in zip(prompts.items(), runner.step(*prompts.items()), strict=True):
+        np.testing.assert_array_equal(rows, alone[name])
+    executor.close()
+
+
+def test_onnxruntime_records_nothing_and_calls_nobody(artifact: Artifact, tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from builder.artifact.store import open_artifact; "
+        "from builder.targets import open_executor; open_executor(open_artifact(Path(sys.argv[1]))).close()"
+    )
+    root = Path(__file__).parents[3]
+    environment = {"HOME": str(tmp_path), "PYTHONPATH": str(root)}
+    subprocess.run(
+        [sys.executable, "-c", code, artifact.root], check=True, cwd=root, env=environment
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_step_may_ask_for_no_logits(executor: Executor) -> None:
