@@ -108,6 +108,11 @@ def _notes(checkpoint: Checkpoint) -> tuple[str, ...]:
     notes = []
     if checkpoint.tokenizer.chat_template is None:
         notes.append("the model has no chat template: completions work, chat will be refused")
+    if "auto_map" in checkpoint.config:
+        notes.append(
+            "config.json names Python code of its own (auto_map), which is never run: the graph is that of "
+            f"model_type {checkpoint.config.get('model_type')}"
+        )
     if not checkpoint.tokenizer.end_tokens:
         notes.append("the model names no end-of-sequence token: answers end at their token limit")
     return tuple(notes)

@@ -55,6 +55,10 @@ def check_free(destination: Path, *, replace_existing: bool) -> None:
     Raises:
         UserError: it exists, or its parent does not, or what it holds is not an artifact and nothing else.
     """
+    if not str(destination).isprintable():
+        raise UserError(
+            f"-o {str(destination)!r} has characters that can't be shown; choose another"
+        )
     if not destination.parent.is_dir():
         raise UserError(
             f"the folder {destination.parent} does not exist; create it or choose another -o"

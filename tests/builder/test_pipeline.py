@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from builder import pipeline, targets
 from builder.artifact.store import open_artifact
@@ -228,6 +228,33 @@ def test_a_source_that_changes_during_the_build_is_refused(model: Path, tmp_path
 def test_a_head_size_whose_answers_would_depend_on_the_batch_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="head size 256; supported: even sizes up to 128"):
         pipeline.plan(CompileRequest(str(tiny_llama(tmp_path / "m", head_dim=256))))
+
+
+@pytest.mark.parametrize("quant", ["none", "int8"])
+@pytest.mark.parametrize("name", ["model.norm.weight", "model.layers.1.mlp.up_proj.weight"])
+def test_a_weight_that_is_no_number_is_named(tmp_path: Path, name: str, quant: str) -> None:
+    model = tiny_llama(tmp_path / "m")
+    weights = load_file(model / "model.safetensors")
+    weights[name].reshape(-1)[3] = np.inf
+    save_file(weights, model / "model.safetensors")
+    with pytest.raises(CheckpointError, match=name):
+        compile_model(model, tmp_path / "out", quant=quant)
+
+
+@pytest.mark.parametrize(
+    "name", ["tokenizer_config.json", "generation_config.json", "chat_template.jinja"]
+)
+def test_a_link_to_nothing_is_not_an_absent_file(tmp_path: Path, name: str) -> None:
+    model = tiny_llama(tmp_path / "m")
+    (model / name).unlink(missing_ok=True)
+    (model / name).symlink_to("nowhere")
+    with pytest.raises(CheckpointError, match=name):
+        pipeline.plan(CompileRequest(str(model)))
+
+
+def test_code_that_a_model_names_is_noted_and_never_run(tmp_path: Path) -> None:
+    model = tiny_llama(tmp_path / "m", auto_map={"AutoModel": "modeling_x.X"})
+    assert any("auto_map" in note for note in pipeline.plan(CompileRequest(str(model))).notes)
 
 
 def test_a_disk_too_small_is_refused_before_anything_is_written(

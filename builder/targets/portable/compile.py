@@ -14,7 +14,6 @@ from onnx_ir.passes.common import (
     InlinePass,
     RemoveUnusedNodesPass,
     RemoveUnusedOpsetsPass,
-    ShapeInferencePass,
 )
 
 from builder.artifact.config import KVGeometry, KVGroup, ModelConfig
@@ -23,6 +22,7 @@ from builder.artifact.weights import WeightSpec, write_weights
 from builder.errors import BuildError, UnsupportedError
 from builder.graph.graph import LoweredGraph, QuantizedGraph
 from builder.graph.passes.fold_static_shapes import FoldStaticShapes
+from builder.graph.passes.infer_shapes import InferShapes
 from builder.graph.passes.lower_int8_gather import LowerInt8Gather
 from builder.graph.passes.lower_int8_linear import LowerInt8Linear
 from builder.quant import FORMATS
@@ -42,7 +42,7 @@ PASSES: tuple[ir.passes.PassBase, ...] = (
     InlinePass(),
     LowerInt8Gather(),
     LowerInt8Linear(),
-    ShapeInferencePass(),
+    InferShapes(),
     FoldStaticShapes(),
     CommonSubexpressionEliminationPass(),
     RemoveUnusedNodesPass(),

@@ -52,6 +52,7 @@ class PortableExecutor:
         self.kv: KVGeometry = manifest.kv
         self.vocab_size: int = manifest.model.vocab_size
         self._session: ort.InferenceSession | None = _session(artifact, record, num_threads)
+        _check_fit(self._session, self.kv, self.vocab_size)
         self._pools = self._allocate_pools()
         self._binding = self._bind_pools()
 
@@ -72,7 +73,7 @@ class PortableExecutor:
             raise EngineError(
                 f"ONNX Runtime failed in a step of {step.num_tokens} tokens ({type(error).__name__}); "
                 "there may be too little memory: compile with a smaller --max-num-tokens or --max-seq-len"
-            ) from error
+            ) from None
         return result_from_rows(rows, asks)
 
     def close(self) -> None:
@@ -135,6 +136,27 @@ def _session(artifact: Artifact, record: EngineRecord, num_threads: int) -> ort.
         raise ArtifactError(
             f"ONNX Runtime {ort.__version__} refuses {record.path}, which was built with {built}: {error}"
         ) from error
+
+
+def _check_fit(session: ort.InferenceSession, kv: KVGeometry, vocab_size: int) -> None:
+    """Refuse an engine whose bindings are not those that the manifest speaks of.
+
+    Raises:
+        ArtifactError: names the binding.
+    """
+    expected: dict[str, list[Any]] = {"logits": ["J", vocab_size]}
+    for group in kv.groups:
+        shape = ["N", 2, group.num_kv_heads, kv.block_size, group.head_dim]
+        is_fit = len(kv.groups) == 1 and group.dtype == "float32" and group.window is None
+        expected |= {f"kv_cache.{layer}": shape if is_fit else [] for layer in group.layers}
+    found = {value.name: value.shape for value in [*session.get_inputs(), *session.get_outputs()]}
+    caches = {name for name in found if name.startswith("kv_cache.")}
+    wrong = [name for name, shape in expected.items() if found.get(name) != shape]
+    wrong += sorted(caches - set(expected))
+    if wrong:
+        raise ArtifactError(
+            f"the engine's {wrong[0]} is not as its manifest says; compile the model again"
+        )
 
 
 def _parts(step: StepTensors) -> Iterator[tuple[StepTensors, Int32]]:

@@ -1,5 +1,6 @@
 """The portable target: lowering, and the executor on a tiny model."""
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import onnxruntime as ort
 import pytest
 from safetensors.numpy import load_file
 
+from builder.artifact.config import KVGeometry, KVGroup
 from builder.artifact.step import RowAsks
 from builder.artifact.store import Artifact
 from builder.errors import ArtifactError, EngineError, UnsupportedError
@@ -246,6 +248,23 @@ def test_an_engine_that_onnxruntime_refuses_names_both_versions(
     (tmp_path / engine.path).write_bytes(b"not an engine")
     with pytest.raises(ArtifactError, match=ort.__version__):
         open_executor(broken)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kv": KVGeometry(8, (KVGroup((0, 1), 2, 16, "float32"),))},
+        {"kv": KVGeometry(16, (KVGroup((0, 1, 2), 2, 16, "float32"),))},
+        {"kv": KVGeometry(16, (KVGroup((0,), 2, 16, "float32"),))},
+        {"kv": KVGeometry(16, (KVGroup((0, 1), 2, 16, "float16"),))},
+        {"kv": KVGeometry(16, (KVGroup((0, 1), 2, 16, "float32", window=8),))},
+    ],
+)
+def test_a_manifest_that_does_not_fit_its_engine_is_refused_at_open(
+    artifact: Artifact, change: dict[str, KVGeometry]
+) -> None:
+    with pytest.raises(ArtifactError, match="not as its manifest says"):
+        open_executor(Artifact(artifact.root, dataclasses.replace(artifact.manifest, **change)))
 
 
 @pytest.mark.parametrize(
