@@ -169,6 +169,27 @@ def test_onnxruntime_records_nothing_and_calls_nobody(artifact: Artifact, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("max_scores", [1, 64, 1000, 20_000])
+def test_however_a_step_is_cut_its_bits_are_the_same(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch, max_scores: int
+) -> None:
+    prompts = {str(length): draw(length, length) for length in (1, 90, 2, 40, 3)}
+    found = []
+    for limit in (1 << 26, max_scores):
+        monkeypatch.setattr(execute, "MAX_SCORES", limit)
+        executor = open_executor(artifact)
+        runner = PagedRunner(executor)
+        first = runner.step(
+            *((name, tokens[:-1]) for name, tokens in prompts.items() if tokens[1:])
+        )
+        found.append(
+            [*first, *runner.step(*((name, tokens[-1:]) for name, tokens in prompts.items()))]
+        )
+        executor.close()
+    for whole, cut in zip(*found, strict=True):
+        np.testing.assert_array_equal(whole, cut)
+
+
 def test_a_step_may_ask_for_no_logits(executor: Executor) -> None:
     runner = PagedRunner(executor)
     tokens = draw(20)
