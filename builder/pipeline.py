@@ -22,7 +22,7 @@ from builder.artifact.store import Artifact
 from builder.checkpoint.open import open_checkpoint
 from builder.checkpoint.tensors import Checkpoint
 from builder.checkpoint.weights import WeightReader, has_tied_head
-from builder.errors import BuildError, UserError
+from builder.errors import BuildError, CheckpointError, UserError
 from builder.limits import Estimate, LimitOptions
 from builder.package import record_source, write_tokenizer
 from builder.quant.apply import quantize
@@ -108,6 +108,11 @@ def _notes(checkpoint: Checkpoint) -> tuple[str, ...]:
     notes = []
     if checkpoint.tokenizer.chat_template is None:
         notes.append("the model has no chat template: completions work, chat will be refused")
+    if "auto_map" in checkpoint.config:
+        notes.append(
+            "config.json names Python code of its own (auto_map), which is never run: the graph is that of "
+            f"model_type {checkpoint.config.get('model_type')}"
+        )
     if not checkpoint.tokenizer.end_tokens:
         notes.append("the model names no end-of-sequence token: answers end at their token limit")
     return tuple(notes)
@@ -130,6 +135,7 @@ def build(
             f"{destination.parent} has {free >> 20} MiB free, the artifact needs "
             f"{plan.estimate.disk_bytes >> 20}; free some space or choose another -o"
         )
+    before = _states(plan)
     with store.staged(destination) as folder:
         progress.stage("hash source", plan.checkpoint.source.num_bytes)
         source = record_source(plan.checkpoint.source, progress.advance)
@@ -150,7 +156,34 @@ def build(
         progress.stage("verify", 0)
         for engine in engines:
             _try_engine(Artifact(folder, manifest), engine.target)
-        return store.publish(folder, destination, manifest)
+        _check_unchanged(plan, before)
+        return store.publish(folder, destination, manifest, replace_existing=replace_existing)
+
+
+def _states(plan: BuildPlan) -> dict[str, tuple[int, int, int]]:
+    """Give what changes when a source file is written to: its place, size and time."""
+    states = {}
+    for file in plan.checkpoint.source.files:
+        try:
+            stat = file.path.stat()
+        except OSError as error:
+            raise CheckpointError(f"can't read {file.path}: {error.strerror or error}") from error
+        states[file.name] = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+    return states
+
+
+def _check_unchanged(plan: BuildPlan, before: dict[str, tuple[int, int, int]]) -> None:
+    """Refuse a source that was written to between its hash and its last weight.
+
+    Raises:
+        CheckpointError: names the file.
+    """
+    now = _states(plan)
+    for name, state in before.items():
+        if now[name] != state:
+            raise CheckpointError(
+                f"{name} changed while it was compiled; compile again when nothing writes to it"
+            )
 
 
 def _compile(plan: BuildPlan, target: str, folder: Path, progress: Progress) -> EngineRecord:

@@ -29,7 +29,8 @@ class StepInputs:
 
     token_ids: ir.Value
     positions: ir.Value
-    """`[1, T]` int64, as RotaryEmbedding wants them."""
+    """`[T, 1]` int64: to RotaryEmbedding every token is a sequence of its own, because it refuses sequences
+    that are longer than its tables, and a step may have more tokens than a sequence."""
     logit_rows: ir.Value
     attention: tuple[ir.Value, ...]
     """slot_mapping, query_start, seq_lens, block_tables."""
@@ -147,10 +148,10 @@ class Blocks:
         return attended
 
     def _rotate(self, x: ir.Value, num_heads: int) -> ir.Value:
-        batch = self.emit("Unsqueeze", x, self.emit.ints(0))
+        batch = self.emit("Unsqueeze", x, self.emit.ints(1))
         inputs = (batch, self._cos, self._sin, self.step.positions)
         rotated = self.emit("RotaryEmbedding", *inputs, num_heads=num_heads)
-        return self.emit("Squeeze", rotated, self.emit.ints(0))
+        return self.emit("Squeeze", rotated, self.emit.ints(1))
 
     def _split_heads(self, x: ir.Value, num_heads: int) -> ir.Value:
         return self.emit("Reshape", x, self.emit.ints(-1, num_heads, self.config.head_dim))
@@ -185,7 +186,7 @@ def _step_inputs(emit: Emitter) -> StepInputs:
     attention = ("slot_mapping", "query_start", "seq_lens", "block_tables")
     return StepInputs(
         token_ids=values["token_ids"],
-        positions=emit("Unsqueeze", positions, emit.ints(0)),
+        positions=emit("Unsqueeze", positions, emit.ints(1)),
         logit_rows=values["logit_rows"],
         attention=tuple(values[name] for name in attention),
         inputs=tuple(values.values()),

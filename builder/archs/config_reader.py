@@ -46,9 +46,9 @@ HARMLESS = frozenset(
 """Fields about training, files, tokens (read elsewhere) or library state; none changes the graph.
 So do fields that begin with an underscore, which are the library's own."""
 
-MAX_SIZE = 1 << 31
-MIN_NUMBER, MAX_NUMBER = 1e-38, 3e38
-"""What float32 holds at full precision."""
+MAX_SIZE = (1 << 31) - 1
+MIN_NUMBER, MAX_NUMBER = 1e-12, 3e38
+"""Numbers whose inverses, times any position, float32 still holds."""
 
 
 class ConfigReader:
@@ -64,14 +64,14 @@ class ConfigReader:
         value = self._raw.get(name)
         return default if value is None else value
 
-    def size(self, name: str, default: int | None = None) -> int:
-        """Give a field that must be a positive integer."""
+    def size(self, name: str, default: int | None = None, *, most: int = MAX_SIZE) -> int:
+        """Give a field that must be a positive integer, `most` at the largest."""
         value = self.get(name, default)
         if value is None:
             raise CheckpointError(f"config.json lacks {name}, which this architecture needs")
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < MAX_SIZE:
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= most:
             raise CheckpointError(
-                f"config.json: {name} is {_shown(value)}; one positive integer is supported"
+                f"config.json: {name} is {_shown(value)}; one integer from 1 to {most} is supported"
             )
         return value
 

@@ -12,6 +12,7 @@ from builder.graph.graph import Graph
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
+MAX_LAYERS = 10_000
 
 
 def read_config(reader: ConfigReader) -> ModelConfig:
@@ -37,6 +38,10 @@ def read_config(reader: ConfigReader) -> ModelConfig:
             f"config.json: head_dim {head_dim} is odd; rotary embedding needs pairs"
         )
     max_positions = reader.size("max_position_embeddings", 2048)
+    if max_positions < 2:
+        raise CheckpointError(
+            "config.json: max_position_embeddings is 1; an answer needs at least 2"
+        )
     reader.require("pretraining_tp", 1)
     reader.require("rope_interleaved", False)
     reader.require("partial_rotary_factor", 1, 1.0)
@@ -46,7 +51,7 @@ def read_config(reader: ConfigReader) -> ModelConfig:
         vocab_size=reader.size("vocab_size"),
         hidden_size=hidden_size,
         intermediate_size=reader.size("intermediate_size"),
-        num_layers=reader.size("num_hidden_layers"),
+        num_layers=reader.size("num_hidden_layers", most=MAX_LAYERS),
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,

@@ -4,7 +4,7 @@ It is written last and read first: no engine library sees a byte before it has b
 """
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import msgspec
 
@@ -148,8 +148,35 @@ def decode(data: bytes) -> Manifest:
         raise ArtifactError(
             f"{FILE_NAME} can't be read: {error}; compile the model again"
         ) from error
-    if manifest != seal(manifest):
+    if data != encode(seal(manifest)):
         raise ArtifactError(
             f"{FILE_NAME} was altered: it does not have the digest that it names; compile the model again"
         )
+    _check_meaning(manifest)
     return manifest
+
+
+def _check_meaning(manifest: Manifest) -> None:
+    """Refuse what no build writes and nothing could run.
+
+    Raises:
+        ArtifactError: names the field.
+    """
+    limits, kv = manifest.limits, manifest.kv
+    sizes = {
+        "limits": min(asdict(limits).values()),
+        "kv.block_size": kv.block_size,
+        "kv.groups": len(kv.groups),
+        "engines": len(manifest.engines),
+        "limits.num_blocks": limits.num_blocks - 1,
+        "model.vocab_size": manifest.model.vocab_size,
+    }
+    for name, size in sizes.items():
+        if size < 1:
+            raise ArtifactError(f"{FILE_NAME}: {name} can't be right; compile the model again")
+    for engine in manifest.engines:
+        for path in (engine.path, engine.weights):
+            if path is not None and path not in manifest.files:
+                raise ArtifactError(
+                    f"{FILE_NAME} names {path!r}, which is no file of it; compile the model again"
+                )

@@ -64,7 +64,7 @@ class StepResult:
     """What a step gives for its J rows. Ties of logits go to the lower id, everywhere."""
 
     argmax: Int32
-    """`[J]` id of the largest logit."""
+    """`[J]` id of the largest logit; -1 where that is not a finite number."""
     candidate_ids: Int32
     """`[J, N]` ids of the N largest logits, largest first."""
     candidate_logits: Float32

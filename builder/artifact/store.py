@@ -9,9 +9,12 @@
 """
 
 import contextlib
+import fcntl
+import glob
 import hashlib
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,49 +50,105 @@ def hash_file(path: Path, advance: Callable[[int], None] = lambda _: None) -> Fi
 
 
 def check_free(destination: Path, *, replace_existing: bool) -> None:
-    """Refuse a destination that a build may not write, before any work is done.
+    """Refuse a destination that a build may not write, before any work is done and before it is renamed.
 
     Raises:
-        UserError: it exists, or its parent does not.
+        UserError: it exists, or its parent does not, or what it holds is not an artifact and nothing else.
     """
+    if not str(destination).isprintable():
+        raise UserError(
+            f"-o {str(destination)!r} has characters that can't be shown; choose another"
+        )
     if not destination.parent.is_dir():
         raise UserError(
             f"the folder {destination.parent} does not exist; create it or choose another -o"
         )
     if not os.access(destination.parent, os.W_OK):
         raise UserError(f"the folder {destination.parent} is not writable; choose another -o")
-    if not destination.exists():
+    if not os.path.lexists(destination):
         return
-    is_artifact = (destination / manifests.FILE_NAME).is_file()
-    if replace_existing and is_artifact:
-        return
-    if is_artifact:
+    if not _is_artifact_alone(destination):
+        raise UserError(
+            f"{destination} exists and is not an artifact, or holds other files too; choose another -o"
+        )
+    if not replace_existing:
         raise UserError(f"{destination} already holds an artifact; add --force to replace it")
-    raise UserError(f"{destination} exists and is not an artifact; choose another -o")
+
+
+def _is_artifact_alone(root: Path) -> bool:
+    """Tell whether a folder is an artifact and holds no file that is not of it."""
+    try:
+        named = {*read_manifest(root).files, manifests.FILE_NAME}
+    except ArtifactError:
+        return False
+    present = {path.relative_to(root).as_posix() for path in root.rglob("*") if not path.is_dir()}
+    return all(name in named or name.startswith("reports/") for name in present)
 
 
 @contextlib.contextmanager
 def staged(destination: Path) -> Iterator[Path]:
     """Give an empty folder beside `destination` that is removed unless `publish` renames it.
 
+    The folder is locked while it is in use, so that other builds can tell it from one that was abandoned.
+
     Raises:
         BuildError: the disk is full.
     """
-    folder = destination.parent / f".{destination.name}.partial-{os.getpid()}"
-    shutil.rmtree(folder, ignore_errors=True)
     try:
-        folder.mkdir()
+        _remove_abandoned(destination)
+        folder = Path(tempfile.mkdtemp(prefix=_prefix(destination), dir=destination.parent))
+        folder.chmod(0o777 & ~_umask())
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise _cannot_write(destination, error) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield folder
     except OSError as error:
-        raise BuildError(
-            f"can't write {destination}: {error.strerror or error}; nothing was left behind"
-        ) from error
+        raise _cannot_write(destination, error) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
 
 
-def publish(folder: Path, destination: Path, manifest: Manifest) -> Artifact:
-    """Write the manifest with the hash of every file in `folder`, and rename it to `destination`."""
+def _prefix(destination: Path) -> str:
+    return f".{destination.name}.partial-"
+
+
+def _umask() -> int:
+    """Give the process's umask, which can only be read by setting it."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
+
+
+def _cannot_write(destination: Path, error: OSError) -> BuildError:
+    return BuildError(
+        f"can't write {destination}: {error.strerror or error}; nothing was left behind"
+    )
+
+
+def _remove_abandoned(destination: Path) -> None:
+    """Remove what killed builds of the same destination left: folders that nobody has locked."""
+    for folder in destination.parent.glob(f"{glob.escape(_prefix(destination))}*"):
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder)
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(lock)
+
+
+def publish(
+    folder: Path, destination: Path, manifest: Manifest, *, replace_existing: bool
+) -> Artifact:
+    """Write the manifest with the hash of every file in `folder`, and rename it to `destination`.
+
+    Raises:
+        UserError: something that may not be replaced has appeared at the destination.
+    """
     files = {
         path.relative_to(folder).as_posix(): hash_file(path)
         for path in sorted(folder.rglob("*"))
@@ -101,13 +160,14 @@ def publish(folder: Path, destination: Path, manifest: Manifest) -> Artifact:
         stream.write(manifests.encode(complete))
         stream.flush()
         os.fsync(stream.fileno())
+    check_free(destination, replace_existing=replace_existing)
     _swap(folder, destination)
     return Artifact(destination, complete)
 
 
 def _swap(folder: Path, destination: Path) -> None:
     """Rename `folder` to `destination`; what was there comes back if that fails or is interrupted."""
-    old = destination.parent / f".{destination.name}.old-{os.getpid()}"
+    old = folder.with_name(folder.name.replace(".partial-", ".old-"))
     try:
         if destination.exists():
             destination.rename(old)

@@ -8,6 +8,7 @@ import re
 import click
 
 BINARY = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+MAX_DIGITS = 20
 DECIMAL = {"K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
@@ -21,11 +22,13 @@ def parse_bytes(text: str) -> int:
     if match is None:
         raise ValueError(f"{text!r} is no size; write bytes or 512MiB, 2GB, 1g")
     number, letter, unit = match.groups()
+    if len(number) > MAX_DIGITS:
+        raise ValueError(f"a size of {len(number)} digits is too large")
     units = DECIMAL if (unit or "").lower() == "b" else BINARY
     size = round(float(number) * units[letter.upper()]) if letter else float(number)
     if size != int(size) or size < 1:
         raise ValueError(f"{text!r} is not a whole number of bytes above zero")
-    return int(size) if letter else int(number)
+    return int(size) if letter or "." in number else int(number)
 
 
 def format_bytes(size: int) -> str:

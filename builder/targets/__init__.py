@@ -63,5 +63,9 @@ def open_executor(
             f"{artifact.root} has no engine for {chosen}, only for {', '.join(held)}; "
             "compile the model again with --target"
         )
+    if chosen not in TARGETS:
+        raise ArtifactError(
+            f"{artifact.root} has an engine for {chosen}, which this version can't run; compile the model again"
+        )
     module = import_half(chosen, "execute")
     return cast("Executor", module.open_executor(artifact, threads=threads))

@@ -62,12 +62,19 @@ def result_from_rows(rows: Float32, asks: RowAsks) -> StepResult:
         if asks.temperatures[j] > 0:
             sums[j] = _logsumexp(row, float(asks.temperatures[j]))
     return StepResult(
-        argmax=rows.argmax(axis=1).astype(np.int32),
+        argmax=_argmax(rows),
         candidate_ids=ids,
         candidate_logits=logits,
         logsumexp=sums,
         full_row=lambda j: rows[j],
     )
+
+
+def _argmax(rows: Float32) -> Int32:
+    """Give the id of the largest logit of rows `[J, V]`; -1 where that is not a finite number."""
+    ids = rows.argmax(axis=1)  # the first NaN, where there is one
+    is_number = np.isfinite(rows[np.arange(len(rows)), ids])
+    return np.where(is_number, ids, -1).astype(np.int32)
 
 
 def _largest(row: Float32, count: int) -> Int32:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from builder import pipeline, targets
 from builder.artifact.store import open_artifact
@@ -184,6 +184,79 @@ def test_an_interruption_between_the_renames_brings_the_old_artifact_back(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "tiny"]
 
 
+def test_what_appears_during_a_build_is_never_replaced(model: Path, tmp_path: Path) -> None:
+    class Intruder(Reports):
+        def stage(self, name: str, total: int) -> None:
+            super().stage(name, total)
+            if name == "verify":
+                (tmp_path / "out").mkdir()
+                (tmp_path / "out" / "thesis").write_text("mine")
+
+    with pytest.raises(UserError, match="not an artifact"):
+        compile_model(model, tmp_path / "out", progress=Intruder())
+    assert (tmp_path / "out" / "thesis").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "tiny"]
+
+
+def test_two_builds_of_one_destination_leave_each_other_alone(model: Path, tmp_path: Path) -> None:
+    class Rival(Reports):
+        def stage(self, name: str, total: int) -> None:
+            super().stage(name, total)
+            if name == "verify":
+                compile_model(model, tmp_path / "out")
+
+    with pytest.raises(UserError, match="--force"):
+        compile_model(model, tmp_path / "out", quant="int8", progress=Rival())
+    assert open_artifact(tmp_path / "out").manifest.engines[0].requested == "float32"
+
+
+def test_a_source_that_changes_during_the_build_is_refused(model: Path, tmp_path: Path) -> None:
+    class Writer(Reports):
+        def stage(self, name: str, total: int) -> None:
+            super().stage(name, total)
+            if name.startswith("write"):
+                path = model / "model.safetensors"
+                data = bytearray(path.read_bytes())
+                data[-1] ^= 1
+                path.write_bytes(data)
+
+    with pytest.raises(CheckpointError, match="changed while it was compiled"):
+        compile_model(model, tmp_path / "out", progress=Writer())
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny"]
+
+
+def test_a_head_size_whose_answers_would_depend_on_the_batch_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="head size 256; supported: even sizes up to 128"):
+        pipeline.plan(CompileRequest(str(tiny_llama(tmp_path / "m", head_dim=256))))
+
+
+@pytest.mark.parametrize("quant", ["none", "int8"])
+@pytest.mark.parametrize("name", ["model.norm.weight", "model.layers.1.mlp.up_proj.weight"])
+def test_a_weight_that_is_no_number_is_named(tmp_path: Path, name: str, quant: str) -> None:
+    model = tiny_llama(tmp_path / "m")
+    weights = load_file(model / "model.safetensors")
+    weights[name].reshape(-1)[3] = np.inf
+    save_file(weights, model / "model.safetensors")
+    with pytest.raises(CheckpointError, match=name):
+        compile_model(model, tmp_path / "out", quant=quant)
+
+
+@pytest.mark.parametrize(
+    "name", ["tokenizer_config.json", "generation_config.json", "chat_template.jinja"]
+)
+def test_a_link_to_nothing_is_not_an_absent_file(tmp_path: Path, name: str) -> None:
+    model = tiny_llama(tmp_path / "m")
+    (model / name).unlink(missing_ok=True)
+    (model / name).symlink_to("nowhere")
+    with pytest.raises(CheckpointError, match=name):
+        pipeline.plan(CompileRequest(str(model)))
+
+
+def test_code_that_a_model_names_is_noted_and_never_run(tmp_path: Path) -> None:
+    model = tiny_llama(tmp_path / "m", auto_map={"AutoModel": "modeling_x.X"})
+    assert any("auto_map" in note for note in pipeline.plan(CompileRequest(str(model))).notes)
+
+
 def test_a_disk_too_small_is_refused_before_anything_is_written(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,7 +281,9 @@ compile_model(Path(sys.argv[1]), Path(sys.argv[2]), progress=KillDuringWrite())
 """
 
 
-def test_sigkill_in_mid_build_leaves_nothing_that_loads(model: Path, tmp_path: Path) -> None:
+def test_sigkill_leaves_nothing_that_loads_and_the_next_build_cleans_up(
+    model: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     done = subprocess.run(
         [sys.executable, "-c", KILLED, model, out], check=False, cwd=Path(__file__).parents[2]
@@ -219,3 +294,4 @@ def test_sigkill_in_mid_build_leaves_nothing_that_loads(model: Path, tmp_path: P
     with pytest.raises(ArtifactError, match=r"artifact\.json"):
         open_artifact(partial)
     open_artifact(compile_model(model, out).root)
+    assert not partial.exists()

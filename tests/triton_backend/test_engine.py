@@ -316,7 +316,7 @@ def test_an_interrupt_is_not_swallowed() -> None:
     assert drain(engine)["a"][-1].finish_reason == FinishReason.LENGTH
 
 
-def test_logits_that_are_no_numbers_fail_one_request_and_not_the_step() -> None:
+def test_logits_that_are_no_numbers_end_their_requests_drawn_or_greedy() -> None:
     executor = ConstantExecutor(make_limits(), block_size=4, vocab_size=VOCAB)
     executor.row = np.full(VOCAB, np.nan, np.float32)
     engine = make_engine(executor)
@@ -325,7 +325,7 @@ def test_logits_that_are_no_numbers_fail_one_request_and_not_the_step() -> None:
     deltas = {delta.request_id: delta for delta in engine.step()}
     assert deltas["drawn"].finish_reason == FinishReason.ERROR
     assert deltas["drawn"].error == "the engine gave logits that are not finite numbers."
-    assert deltas["greedy"].finish_reason is None
+    assert deltas["greedy"].finish_reason == FinishReason.ERROR
 
 
 @pytest.mark.parametrize("num_candidates", [1, 3, 64])

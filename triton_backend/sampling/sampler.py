@@ -65,11 +65,13 @@ class Sampler:
     def sample(
         self, sequences: list[Sequence], asks: RowAsks, result: StepResult
     ) -> list[int | None]:
-        """Give one id per row; None for a row to draw from whose logits are not finite numbers."""
+        """Give one id per row; None for a row whose logits are not finite numbers."""
         banned = banned_ids(sequences)
         if banned:
             result = without_banned(result, asks, banned)
-        ids: list[int | None] = result.argmax.tolist()
+        ids: list[int | None] = [
+            None if token_id < 0 else token_id for token_id in result.argmax.tolist()
+        ]
         if not asks.num_candidates:
             return ids
 

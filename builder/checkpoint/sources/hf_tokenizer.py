@@ -4,6 +4,7 @@ Read: tokenizer.json (required), tokenizer_config.json, special_tokens_map.json,
 chat_template.jinja and chat_template.json.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,18 @@ def read_hf_tokenizer(folder: Path, config: dict[str, Any]) -> tuple[TokenizerFi
 
 
 def _optional(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.is_file() else {}
+    return read_json(path) if _is_there(path) else {}
+
+
+def _is_there(path: Path) -> bool:
+    """Tell whether a file is there; what is there and is no file, such as a broken link, is not passed over.
+
+    Raises:
+        CheckpointError: it is there and is no file.
+    """
+    if os.path.lexists(path) and not path.is_file():
+        raise CheckpointError(f"{path} is not a file, or a link to nothing; mend or remove it")
+    return path.is_file()
 
 
 def _named_tokens(settings: dict[str, Any], older: dict[str, Any]) -> dict[str, str]:
@@ -98,7 +110,7 @@ def _check_added_tokens(added: Any, vocabulary: Vocabulary) -> None:
 
 def _chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
     """Find the chat template in its three possible places."""
-    if (folder / "chat_template.jinja").is_file():
+    if _is_there(folder / "chat_template.jinja"):
         return read_text(folder / "chat_template.jinja")
     template = settings.get(TEMPLATE)
     if template is not None:
@@ -124,7 +136,7 @@ def _default_template(template: Any, file: str) -> str | None:
 
 
 def _no_tokenizer(folder: Path) -> CheckpointError:
-    slow = [name for name in SLOW_FILES if (folder / name).is_file()]
+    slow = [name for name in SLOW_FILES if _is_there(folder / name)]
     if not slow:
         return CheckpointError(
             f"{folder} has no tokenizer.json; copy it from the model's publisher"

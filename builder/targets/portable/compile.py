@@ -14,7 +14,6 @@ from onnx_ir.passes.common import (
     InlinePass,
     RemoveUnusedNodesPass,
     RemoveUnusedOpsetsPass,
-    ShapeInferencePass,
 )
 
 from builder.artifact.config import KVGeometry, KVGroup, ModelConfig
@@ -23,6 +22,7 @@ from builder.artifact.weights import WeightSpec, write_weights
 from builder.errors import BuildError, UnsupportedError
 from builder.graph.graph import LoweredGraph, QuantizedGraph
 from builder.graph.passes.fold_static_shapes import FoldStaticShapes
+from builder.graph.passes.infer_shapes import InferShapes
 from builder.graph.passes.lower_int8_gather import LowerInt8Gather
 from builder.graph.passes.lower_int8_linear import LowerInt8Linear
 from builder.quant import FORMATS
@@ -42,12 +42,14 @@ PASSES: tuple[ir.passes.PassBase, ...] = (
     InlinePass(),
     LowerInt8Gather(),
     LowerInt8Linear(),
-    ShapeInferencePass(),
+    InferShapes(),
     FoldStaticShapes(),
     CommonSubexpressionEliminationPass(),
     RemoveUnusedNodesPass(),
     RemoveUnusedOpsetsPass(),
 )
+MAX_HEAD_DIM = 128
+"""Above it ONNX Runtime splits the sum over D by the number of keys, so that a result depends on its batch."""
 REALIZED = {"Gemm": "float32", "MatMulNBits": "int8"}
 """Precision of a linear layer, by the operation found in the lowered graph."""
 STORED = {ir.DataType.FLOAT: "F32", ir.DataType.UINT8: "U8", ir.DataType.INT8: "I8"}
@@ -61,9 +63,9 @@ def check(config: ModelConfig, options: TargetOptions) -> None:
         raise UnsupportedError(
             f"target {NAME} does not support --tp {options.tp} yet; supported: --tp 1"
         )
-    if config.head_dim % 2:
+    if config.head_dim % 2 or config.head_dim > MAX_HEAD_DIM:
         raise UnsupportedError(
-            f"target {NAME} does not support head size {config.head_dim}; it must be even"
+            f"target {NAME} does not support head size {config.head_dim}; supported: even sizes up to {MAX_HEAD_DIM}"
         )
 
 

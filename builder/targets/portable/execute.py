@@ -1,30 +1,34 @@
 """Run the portable engine: ONNX Runtime over pools bound in place.
 
-A step runs as one or more calls, each over sequences with a like number of tokens, because attention pads
-queries to the longest in a call: one long prompt among single tokens would multiply the work.
+A step runs as one or more calls, each over pieces of sequences of like size, because attention pads queries and
+positions to the longest in a call, and holds a score for each pair of them. How a step is cut changes no bit.
 ONNX Runtime maps the weights from the artifact; pools are bound once and updated in place.
 """
 
-from collections.abc import Iterator
+import os
 from typing import Any
 
 import numpy as np
+
+# onnxruntime records events on disk and sends them home unless this is set before it is imported; no result
+# depends on it.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # noqa: TID251
 import onnxruntime as ort
-from numpy.typing import NDArray
 
 from builder.artifact.config import KVGeometry, Limits
 from builder.artifact.manifest import EngineRecord
-from builder.artifact.step import Float32, Int32, RowAsks, StepResult, StepTensors
+from builder.artifact.step import Float32, RowAsks, StepResult, StepTensors
 from builder.artifact.store import Artifact
 from builder.errors import ArtifactError, EngineError
 from builder.targets.executor import check_step, result_from_rows, usable_threads
+from builder.targets.portable.parts import Int64, parts
 
 NAME = "portable"
 WEIGHTS_ROOT = "session.model_external_initializers_file_folder_path"
 """ONNX Runtime's name for the folder that weight paths are relative to. It maps the file and keeps only its own
 packed copy: 704 MB resident for SmolLM2 in float32, against 1,221 MB with initializers handed in from Python."""
-MAX_PADDING = 2
-"""Rows of padded queries per real row that one call may cost."""
+MAX_SCORES = 1 << 26
+"""Attention scores of one layer in one call: 256 MiB, of which ONNX Runtime holds about three at a time."""
 
 
 def open_executor(artifact: Artifact, *, threads: int | None = None) -> "PortableExecutor":
@@ -47,6 +51,8 @@ class PortableExecutor:
         self.kv: KVGeometry = manifest.kv
         self.vocab_size: int = manifest.model.vocab_size
         self._session: ort.InferenceSession | None = _session(artifact, record, num_threads)
+        _check_fit(self._session, self.kv, self.vocab_size)
+        self._max_area = max(1, MAX_SCORES // manifest.model.num_heads)
         self._pools = self._allocate_pools()
         self._binding = self._bind_pools()
 
@@ -60,18 +66,21 @@ class PortableExecutor:
                 pool[destination] = pool[source]
         rows = np.empty((len(step.logit_rows), self.vocab_size), np.float32)
         try:
-            for part, wanted in _parts(step):
+            for part, wanted in parts(step, block_size=self.kv.block_size, max_area=self._max_area):
                 self._run(part, rows, wanted)
         except (ort.capi.onnxruntime_pybind11_state.Fail, RuntimeError) as error:
-            what = " ".join(str(error).split())
-            raise EngineError(f"ONNX Runtime failed in a step: {what}") from error
+            # Its own message may quote token ids.
+            raise EngineError(
+                f"ONNX Runtime failed in a step of {step.num_tokens} tokens ({type(error).__name__}); "
+                "there may be too little memory: compile with a smaller --max-num-tokens or --max-seq-len"
+            ) from None
         return result_from_rows(rows, asks)
 
     def close(self) -> None:
         """Free session and pools."""
         self._session, self._binding, self._pools = None, None, []
 
-    def _run(self, part: StepTensors, rows: Float32, wanted: Int32) -> None:
+    def _run(self, part: StepTensors, rows: Float32, wanted: Int64) -> None:
         """Run one call and put its logits into `rows` at the indices `wanted`."""
         assert self._session is not None
         assert self._binding is not None
@@ -116,7 +125,7 @@ class PortableExecutor:
 def _session(artifact: Artifact, record: EngineRecord, num_threads: int) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.intra_op_num_threads = num_threads
-    options.log_severity_level = 3
+    options.log_severity_level = 4
     options.add_session_config_entry(WEIGHTS_ROOT, str(artifact.root.resolve()))
     try:
         return ort.InferenceSession(
@@ -129,44 +138,22 @@ def _session(artifact: Artifact, record: EngineRecord, num_threads: int) -> ort.
         ) from error
 
 
-def _parts(step: StepTensors) -> Iterator[tuple[StepTensors, Int32]]:
-    """Cut a step into calls, each with the indices of its logit rows in the step."""
-    counts = np.diff(step.query_start)
-    order = np.argsort(counts, kind="stable")
-    first = 0
-    for index in range(len(order)):
-        last = index + 1 == len(order)
-        members = order[first : index + 1]
-        if last or _is_wasteful(counts[order[first : index + 2]]):
-            yield _part(step, np.sort(members), counts)
-            first = index + 1
+def _check_fit(session: ort.InferenceSession, kv: KVGeometry, vocab_size: int) -> None:
+    """Refuse an engine whose bindings are not those that the manifest speaks of.
 
-
-def _is_wasteful(counts: NDArray[np.integer[Any]]) -> bool:
-    """Tell whether padding these ascending query lengths to the longest costs too much."""
-    return int(counts[-1]) * len(counts) > MAX_PADDING * int(counts.sum())
-
-
-def _part(
-    step: StepTensors, members: NDArray[np.integer[Any]], counts: NDArray[np.integer[Any]]
-) -> tuple[StepTensors, Int32]:
-    """Give the part of a step that belongs to some of its sequences."""
-    if len(members) == step.num_seqs:
-        return step, np.arange(len(step.logit_rows), dtype=np.int32)
-    chosen = np.zeros(step.num_seqs, bool)
-    chosen[members] = True
-    tokens = np.repeat(chosen, counts)
-    wanted = np.flatnonzero(tokens[step.logit_rows]).astype(np.int32)
-    place = np.cumsum(tokens) - 1
-    lengths = step.seq_lens[members]
-    part = StepTensors(
-        token_ids=step.token_ids[tokens],
-        positions=step.positions[tokens],
-        query_start=np.concatenate([[0], np.cumsum(counts[members])]).astype(np.int32),
-        seq_lens=lengths,
-        block_tables=step.block_tables[:, members],
-        slot_mapping=step.slot_mapping[:, tokens],
-        logit_rows=place[step.logit_rows[wanted]].astype(np.int32),
-        block_copies=step.block_copies,
-    )
-    return part, wanted
+    Raises:
+        ArtifactError: names the binding.
+    """
+    expected: dict[str, list[Any]] = {"logits": ["J", vocab_size]}
+    for group in kv.groups:
+        shape = ["N", 2, group.num_kv_heads, kv.block_size, group.head_dim]
+        is_fit = len(kv.groups) == 1 and group.dtype == "float32" and group.window is None
+        expected |= {f"kv_cache.{layer}": shape if is_fit else [] for layer in group.layers}
+    found = {value.name: value.shape for value in [*session.get_inputs(), *session.get_outputs()]}
+    caches = {name for name in found if name.startswith("kv_cache.")}
+    wrong = [name for name, shape in expected.items() if found.get(name) != shape]
+    wrong += sorted(caches - set(expected))
+    if wrong:
+        raise ArtifactError(
+            f"the engine's {wrong[0]} is not as its manifest says; compile the model again"
+        )

@@ -11,6 +11,7 @@ import pytest
 
 from builder.artifact import manifest as manifests
 from builder.artifact import store
+from builder.artifact.config import Limits
 from builder.artifact.manifest import FileRecord
 from builder.artifact.store import Artifact, open_artifact
 from builder.errors import ArtifactError, BuildError, UserError
@@ -163,6 +164,46 @@ def test_a_taken_destination_is_refused_unless_replacing_an_artifact(
     for force in (False, True):
         with pytest.raises(UserError, match="not an artifact"):
             store.check_free(tmp_path / "mine", replace_existing=force)
+
+
+def test_only_a_whole_artifact_and_nothing_else_may_be_replaced(copy: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "artifact.json").write_text("{}")
+    (copy / "thesis").write_text("mine")
+    for folder in (tmp_path / "mine", copy):
+        with pytest.raises(UserError, match="not an artifact, or holds other files"):
+            store.check_free(folder, replace_existing=True)
+
+
+def test_a_folder_in_use_by_another_build_is_not_taken_for_an_abandoned_one(tmp_path: Path) -> None:
+    with store.staged(tmp_path / "a") as first, store.staged(tmp_path / "a") as second:
+        assert first != second
+        assert first.is_dir()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"engines": ()},
+        {"limits": Limits(512, 0, 512, 32, 100)},
+        {"limits": Limits(512, 32, 512, 32, 1)},
+        {"files": {}},
+    ],
+)
+def test_a_sealed_manifest_that_nothing_could_run_is_refused(
+    copy: Path, change: dict[str, object]
+) -> None:
+    manifest = manifests.seal(dataclasses.replace(store.read_manifest(copy), **change))
+    (copy / manifests.FILE_NAME).write_bytes(manifests.encode(manifest))
+    with pytest.raises(ArtifactError, match=r"artifact\.json"):
+        open_artifact(copy)
+
+
+def test_a_field_that_no_manifest_has_is_refused(copy: Path) -> None:
+    path = copy / manifests.FILE_NAME
+    path.write_text(path.read_text().replace('"schema": 1', '"schema": 1, "surprise": 2', 1))
+    with pytest.raises(ArtifactError, match="altered"):
+        open_artifact(copy)
 
 
 def test_a_destination_without_parent_is_refused(tmp_path: Path) -> None:

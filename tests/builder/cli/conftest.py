@@ -96,7 +96,7 @@ def artifact_folder(tmp_path: Path) -> Path:
         }.items():
             (folder / name).parent.mkdir(parents=True)
             (folder / name).write_bytes(content)
-        store.publish(folder, destination, MANIFEST)
+        store.publish(folder, destination, MANIFEST, replace_existing=False)
     return destination
 
 

@@ -156,7 +156,7 @@ def test_a_signal_in_mid_compile_leaves_nothing_behind(
         found = [path.name for path in output.parent.iterdir()]
         process.send_signal(number)
         printed, errors = process.communicate()
-    assert found == [f".out.partial-{process.pid}"], "the build was running"
+    assert [name.startswith(".out.partial-") for name in found] == [True], "the build was running"
     assert errors.splitlines()[-1] == "error: interrupted; nothing was left behind"
     assert "Traceback" not in errors
     assert printed == ""

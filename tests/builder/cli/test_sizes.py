@@ -90,3 +90,10 @@ def test_a_size_is_written_with_three_digits(size: int, text: str) -> None:
 )
 def test_a_duration_is_written_for_people(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+def test_a_size_may_be_written_with_a_point_and_never_be_too_long() -> None:
+    assert parse_bytes("1048576.0") == 1048576
+    for text in ("9" * 400, "9" * 400 + "GB"):
+        with pytest.raises(ValueError, match="too large"):
+            parse_bytes(text)

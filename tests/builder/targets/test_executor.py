@@ -67,6 +67,12 @@ def test_no_candidates_are_looked_for_when_none_are_asked() -> None:
     assert result.full_row(1).tolist() == np.eye(3, 70)[1].tolist()
 
 
+def test_the_largest_of_a_row_without_numbers_is_told_to_be_none() -> None:
+    rows = np.zeros((3, 70), np.float32)
+    rows[0, 5], rows[1, 6], rows[2, 7] = np.nan, np.inf, 1.0
+    assert result_from_rows(rows, asks(0, 0, 0, 0)).argmax.tolist() == [-1, -1, 7]
+
+
 def test_a_row_does_not_depend_on_its_mates() -> None:
     rows = np.random.default_rng(1).standard_normal((8, 49_152), dtype=np.float32)
     together = result_from_rows(rows, asks(64, *[0.8] * 8))

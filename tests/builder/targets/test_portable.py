@@ -1,5 +1,8 @@
 """The portable target: lowering, and the executor on a tiny model."""
 
+import dataclasses
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import onnxruntime as ort
 import pytest
 from safetensors.numpy import load_file
 
+from builder.artifact.config import KVGeometry, KVGroup
 from builder.artifact.step import RowAsks
 from builder.artifact.store import Artifact
 from builder.errors import ArtifactError, EngineError, UnsupportedError
@@ -140,6 +144,52 @@ def test_steps_of_very_unequal_lengths_give_the_same_bits(executor: Executor) ->
         np.testing.assert_array_equal(rows, alone[name])
 
 
+def test_a_step_may_have_more_tokens_than_a_sequence(tmp_path: Path) -> None:
+    artifact = compile_model(
+        tiny_llama(tmp_path / "m"), tmp_path / "a", max_seq_len=16, max_num_seqs=128
+    )
+    executor = open_executor(artifact)
+    runner, prompts = PagedRunner(executor), {str(seed): draw(15, seed) for seed in range(8)}
+    alone = {name: runner.whole(tokens) for name, tokens in prompts.items()}
+    for (name, _), rows in zip(prompts.items(), runner.step(*prompts.items()), strict=True):
+        np.testing.assert_array_equal(rows, alone[name])
+    executor.close()
+
+
+def test_onnxruntime_records_nothing_and_calls_nobody(artifact: Artifact, tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from builder.artifact.store import open_artifact; "
+        "from builder.targets import open_executor; open_executor(open_artifact(Path(sys.argv[1]))).close()"
+    )
+    root = Path(__file__).parents[3]
+    environment = {"HOME": str(tmp_path), "PYTHONPATH": str(root)}
+    subprocess.run(
+        [sys.executable, "-c", code, artifact.root], check=True, cwd=root, env=environment
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("max_scores", [1, 64, 1000, 20_000])
+def test_however_a_step_is_cut_its_bits_are_the_same(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch, max_scores: int
+) -> None:
+    prompts = {str(length): draw(length, length) for length in (1, 90, 2, 40, 3)}
+    found = []
+    for limit in (1 << 26, max_scores):
+        monkeypatch.setattr(execute, "MAX_SCORES", limit)
+        executor = open_executor(artifact)
+        runner = PagedRunner(executor)
+        first = runner.step(
+            *((name, tokens[:-1]) for name, tokens in prompts.items() if tokens[1:])
+        )
+        found.append(
+            [*first, *runner.step(*((name, tokens[-1:]) for name, tokens in prompts.items()))]
+        )
+        executor.close()
+    for whole, cut in zip(*found, strict=True):
+        np.testing.assert_array_equal(whole, cut)
+
+
 def test_a_step_may_ask_for_no_logits(executor: Executor) -> None:
     runner = PagedRunner(executor)
     tokens = draw(20)
@@ -219,6 +269,23 @@ def test_an_engine_that_onnxruntime_refuses_names_both_versions(
     (tmp_path / engine.path).write_bytes(b"not an engine")
     with pytest.raises(ArtifactError, match=ort.__version__):
         open_executor(broken)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kv": KVGeometry(8, (KVGroup((0, 1), 2, 16, "float32"),))},
+        {"kv": KVGeometry(16, (KVGroup((0, 1, 2), 2, 16, "float32"),))},
+        {"kv": KVGeometry(16, (KVGroup((0,), 2, 16, "float32"),))},
+        {"kv": KVGeometry(16, (KVGroup((0, 1), 2, 16, "float16"),))},
+        {"kv": KVGeometry(16, (KVGroup((0, 1), 2, 16, "float32", window=8),))},
+    ],
+)
+def test_a_manifest_that_does_not_fit_its_engine_is_refused_at_open(
+    artifact: Artifact, change: dict[str, KVGeometry]
+) -> None:
+    with pytest.raises(ArtifactError, match="not as its manifest says"):
+        open_executor(Artifact(artifact.root, dataclasses.replace(artifact.manifest, **change)))
 
 
 @pytest.mark.parametrize(
