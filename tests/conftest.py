@@ -1,8 +1,10 @@
 """The rule of skips: a test that was skipped, or expected to fail, turns the run red unless it is listed.
 
 `tests/allowed_skips.txt` lists them, one a line: the test's id (without its parameters), a space, and why.
+The tests that send signals need a process that heeds them; a shell's background job is started deaf to Ctrl-C.
 """
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,9 @@ def allowed_skips(text: str) -> set[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Programs that tests start inherit what is ignored, but no handler.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # An example that takes long on a busy machine is not a failure.
     settings.register_profile("forerun", deadline=None)
     settings.load_profile("forerun")

@@ -12,9 +12,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 def stop_signals_interrupt() -> Iterator[None]:
     """Let SIGTERM (a CI job that is cancelled) and SIGHUP end the body like Ctrl-C.
 
-    Their default ends the process at once, and half-written folders would stay.
+    Their default ends the process at once, and half-written folders would stay. What whoever started the process
+    had it ignore (nohup does that with SIGHUP) stays ignored.
     """
-    before = {number: signal.signal(number, _interrupt) for number in SIGNALS}
+    heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, _interrupt) for number in heeded}
     try:
         yield
     finally:

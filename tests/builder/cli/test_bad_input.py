@@ -137,11 +137,6 @@ def compile_in_a_process(model: Path, output: Path, **options: Any) -> subproces
     )
 
 
-def listen_to_interrupts() -> None:
-    """A process that was started in the background may have inherited that SIGINT is ignored."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_in_mid_compile_leaves_nothing_behind(
     number: signal.Signals, tmp_path: Path
@@ -149,7 +144,7 @@ def test_a_signal_in_mid_compile_leaves_nothing_behind(
     model = tiny_llama(tmp_path / "model", num_hidden_layers=60)  # takes a second to build
     output = tmp_path / "into" / "out"
     output.parent.mkdir()
-    with compile_in_a_process(model, output, preexec_fn=listen_to_interrupts) as process:
+    with compile_in_a_process(model, output) as process:
         assert process.stderr is not None
         while not process.stderr.readline().startswith("hash source"):
             assert process.poll() is None

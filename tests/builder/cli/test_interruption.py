@@ -29,3 +29,14 @@ def test_afterwards_the_signals_do_what_they_did_before() -> None:
     with stop_signals_interrupt():
         assert [signal.getsignal(number) for number in SIGNALS] != before
     assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_a_signal_that_was_ignored_stays_ignored() -> None:
+    """`nohup builder serve` outlives its terminal."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_signals_interrupt():
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
