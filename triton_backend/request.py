@@ -8,6 +8,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from builder.errors import RequestError
+from triton_backend.constraint import Constraint
+from triton_backend.field_checks import (
+    check_bool,
+    check_count,
+    check_integer,
+    check_number,
+    check_type,
+    shown,
+)
 
 GREEDY_BELOW = 1e-3
 """A temperature below this is greedy: logits one hundredth apart differ 20,000-fold in probability."""
@@ -18,6 +27,16 @@ MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 1024
 MAX_REQUEST_ID_CHARACTERS = 256
 MAX_LOGPROBS = 20
+MAX_CHOICES = 128
+MAX_LOGIT_BIASES = 1024
+MAX_BIAS = 100.0
+MAX_BAD_WORDS = 256
+MAX_BAD_WORD_TOKENS = 64
+MAX_PENALTY = 2.0
+MAX_REPETITION_PENALTY = 10.0
+MAX_PROCESSORS = 8
+MAX_PRIORITY = 2**31 - 1
+MAX_DOMAIN_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,28 +65,58 @@ class SamplingParams:
     """Strings that end the answer when its text contains one."""
     ignore_eos: bool = False
     """The artifact's end ids do not end the answer."""
+    include_stop: bool = False
+    """The stop string, or the text of the stop token id, is part of the answer's text."""
     logprobs: int | None = None
     """Tell the log-probability of each token, and of so many of the likeliest; None tells nothing."""
+    prompt_logprobs: int | None = None
+    """The same for each prompt token but the first; such a prompt is computed whole, whatever is cached."""
+    min_p: float = 0.0
+    """Draw only among tokens at least this many times as likely as the likeliest; 0 is off."""
+    repetition_penalty: float = 1.0
+    """Positive logits of ids in prompt or answer are divided by it, negative ones multiplied; 1 is off."""
+    presence_penalty: float = 0.0
+    """Subtracted from the logits of ids that the answer has; the prompt does not count."""
+    frequency_penalty: float = 0.0
+    """Subtracted once per occurrence of an id in the answer; the prompt does not count."""
+    logit_bias: tuple[tuple[int, float], ...] = field(default=(), repr=False)
+    """(id, bias) added to logits before anything else, also for greedy answers; -100 bans an id."""
+    bad_words: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
+    """Runs of ids that the answer may not contain: the last id of one is banned after the others."""
+    logits_processors: tuple[str, ...] = ()
+    """Names of installed processors of the entry-point group `forerun.logits_processors`, run in order."""
+    constraint: Constraint | None = None
+    """What the answer must conform to."""
+    num_choices: int = 1
+    """Answers to the same prompt (n): each is drawn from a stream of its own, and they share its blocks."""
+    speculation: bool | None = None
+    """Draft tokens by prompt lookup; None is as the engine is set. It never changes an answer."""
 
     def __post_init__(self) -> None:
-        _check_number("temperature", self.temperature, MAX_TEMPERATURE)
-        _check_integer("top_k", self.top_k, 0, MAX_INT32)
-        _check_number("top_p", self.top_p, 1.0)
-        if self.seed is not None:
-            _check_integer("seed", self.seed, -(2**63), 2**64 - 1)
-        if self.max_tokens is not None:
-            _check_integer("max_tokens", self.max_tokens, 1, MAX_INT32)
-        _check_integer("min_tokens", self.min_tokens, 0, MAX_INT32)
+        check_number("temperature", self.temperature, 0, MAX_TEMPERATURE)
+        check_number("top_p", self.top_p, 0, 1)
+        check_number("min_p", self.min_p, 0, 1)
+        # Not 0: it would be divided by.
+        check_number("repetition_penalty", self.repetition_penalty, 0.01, MAX_REPETITION_PENALTY)
+        for name in ("presence_penalty", "frequency_penalty"):
+            check_number(name, getattr(self, name), -MAX_PENALTY, MAX_PENALTY)
+        check_integer("top_k", self.top_k, 0, MAX_INT32)
+        check_integer("min_tokens", self.min_tokens, 0, MAX_INT32)
+        check_integer("num_choices", self.num_choices, 1, MAX_CHOICES)
+        for name, low, high in _OPTIONAL_INTEGERS:
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name), low, high)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise RequestError(
                 f"min_tokens must be at most max_tokens ({self.max_tokens}); got {self.min_tokens}."
             )
-        _check_stop_token_ids(self.stop_token_ids)
-        _check_stop_strings(self.stop)
-        if type(self.ignore_eos) is not bool:
-            raise RequestError(f"ignore_eos must be true or false; got {_shown(self.ignore_eos)}.")
-        if self.logprobs is not None:
-            _check_integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        for name in ("ignore_eos", "include_stop"):
+            check_bool(name, getattr(self, name))
+        if self.speculation is not None:
+            check_bool("speculation", self.speculation)
+        if self.constraint is not None:
+            check_type("constraint", self.constraint, Constraint)
+        _check_lists(self)
 
     @property
     def is_greedy(self) -> bool:
@@ -87,6 +136,16 @@ class Request:
     """Names the request in every delta; unique among the requests an engine holds."""
     prompt_token_ids: tuple[int, ...] = field(repr=False)
     params: SamplingParams = field(default_factory=SamplingParams)
+    domain: bytes | None = field(default=b"", repr=False)
+    """Whose cached blocks it may use and add to; None uses and leaves none. The server's to choose, never a client's."""
+    store: bool = True
+    """Whether its blocks may be reused by later requests of its domain."""
+    priority: int = 0
+    """Under the policy `priority`, lower goes first."""
+    tenant: str = field(default="", repr=False)
+    """Who shares with whom under the policy `fair`."""
+    deadline_s: float | None = None
+    """Time on the engine's clock at which the answer ends, done or not; None gives it all the time it needs."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.request_id, str) or not (
@@ -94,12 +153,21 @@ class Request:
         ):
             raise RequestError(
                 f"request_id must be a string of 1 to {MAX_REQUEST_ID_CHARACTERS} characters;"
-                f" got {_shown(self.request_id)}."
+                f" got {shown(self.request_id)}."
             )
-        _check_type("prompt_token_ids", self.prompt_token_ids, tuple)
+        check_type("prompt_token_ids", self.prompt_token_ids, tuple)
         for kind in set(map(type, self.prompt_token_ids)) - {int}:
             raise RequestError(f"prompt_token_ids must hold integers only; got a {kind.__name__}.")
-        _check_type("params", self.params, SamplingParams)
+        check_type("params", self.params, SamplingParams)
+        if self.domain is not None:
+            check_type("domain", self.domain, bytes)
+            if len(self.domain) > MAX_DOMAIN_BYTES:
+                raise RequestError(f"domain must have at most {MAX_DOMAIN_BYTES} bytes.")
+        check_bool("store", self.store)
+        check_integer("priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY)
+        check_type("tenant", self.tenant, str)
+        if self.deadline_s is not None:
+            check_number("deadline_s", self.deadline_s, 0, 1e18)
 
 
 class FinishReason(StrEnum):
@@ -110,6 +178,8 @@ class FinishReason(StrEnum):
     LENGTH = "length"
     """`max_tokens` or the engine's `max_seq_len` was reached."""
     CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+    """Its deadline passed, waiting or running."""
     ERROR = "error"
 
 
@@ -128,7 +198,7 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """News about one request after a step. The last one, and only that, has a `finish_reason`."""
+    """News about one choice of a request after a step. Its last one, and only that, has a `finish_reason`."""
 
     request_id: str
     token_ids: tuple[int, ...] = field(repr=False)
@@ -145,54 +215,64 @@ class Delta:
     """One line for people when `finish_reason` is `error`."""
     logprobs: tuple[TokenLogprobs, ...] = ()
     """One per new token where the request asks for them, none otherwise."""
+    choice: int = 0
+    """Which of the request's answers this is about, from 0."""
+    is_last: bool = False
+    """The last delta of the last choice: the request is over."""
+    num_cached_tokens: int = 0
+    """Tokens of the prompt whose KV was reused when it was first admitted."""
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    """One per prompt token but the first, if asked for: in the first delta of choice 0, and only there."""
 
 
-def _check_number(name: str, value: object, high: float) -> None:
-    # Not "value < 0 or value > high": that would let NaN through.
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= high:
-        raise RequestError(f"{name} must be a number from 0 to {high:g}; got {_shown(value)}.")
+_OPTIONAL_INTEGERS = (
+    ("seed", -(2**63), 2**64 - 1),
+    ("max_tokens", 1, MAX_INT32),
+    ("logprobs", 0, MAX_LOGPROBS),
+    ("prompt_logprobs", 0, MAX_LOGPROBS),
+)
 
 
-def _check_integer(name: str, value: object, low: int, high: int) -> None:
-    if type(value) is not int or not low <= value <= high:
-        raise RequestError(f"{name} must be an integer from {low} to {high}; got {_shown(value)}.")
+def _check_lists(params: SamplingParams) -> None:
+    """Check the fields that hold several values each.
 
-
-def _check_type(name: str, value: object, kind: type) -> None:
-    if not isinstance(value, kind):
-        raise RequestError(f"{name} must be a {kind.__name__}; got {_shown(value)}.")
-
-
-def _check_stop_token_ids(ids: tuple[int, ...]) -> None:
-    _check_type("stop_token_ids", ids, tuple)
-    if len(ids) > MAX_STOP_TOKEN_IDS:
-        raise RequestError(
-            f"stop_token_ids must hold at most {MAX_STOP_TOKEN_IDS} ids; got {len(ids)}."
-        )
-    for index, token_id in enumerate(ids):
-        _check_integer(f"stop_token_ids[{index}]", token_id, 0, MAX_INT32)
-
-
-def _check_stop_strings(stop: tuple[str, ...]) -> None:
-    _check_type("stop", stop, tuple)
-    if len(stop) > MAX_STOP_STRINGS:
-        raise RequestError(f"stop must hold at most {MAX_STOP_STRINGS} strings; got {len(stop)}.")
-    for index, text in enumerate(stop):
-        _check_type(f"stop[{index}]", text, str)
+    Raises:
+        RequestError: names the field and the place in it.
+    """
+    check_count("stop_token_ids", params.stop_token_ids, MAX_STOP_TOKEN_IDS, "ids")
+    for index, token_id in enumerate(params.stop_token_ids):
+        check_integer(f"stop_token_ids[{index}]", token_id, 0, MAX_INT32)
+    check_count("stop", params.stop, MAX_STOP_STRINGS, "strings")
+    for index, text in enumerate(params.stop):
+        check_type(f"stop[{index}]", text, str)
         if not 1 <= len(text) <= MAX_STOP_CHARACTERS:
             raise RequestError(
                 f"stop[{index}] must have 1 to {MAX_STOP_CHARACTERS} characters; got {len(text)}."
             )
+    check_count("logit_bias", params.logit_bias, MAX_LOGIT_BIASES, "pairs")
+    for index, pair in enumerate(params.logit_bias):
+        _check_bias(f"logit_bias[{index}]", pair)
+    if len({token_id for token_id, _ in params.logit_bias}) < len(params.logit_bias):
+        raise RequestError("logit_bias must name each id once.")
+    check_count("bad_words", params.bad_words, MAX_BAD_WORDS, "words")
+    for index, word in enumerate(params.bad_words):
+        _check_bad_word(f"bad_words[{index}]", word)
+    check_count("logits_processors", params.logits_processors, MAX_PROCESSORS, "names")
+    for index, name in enumerate(params.logits_processors):
+        check_type(f"logits_processors[{index}]", name, str)
 
 
-def _shown(value: object) -> str:
-    """Describe a refused value: numbers by value, anything that may hold text by type and size."""
-    if value is None or isinstance(value, bool | float):
-        return repr(value)
-    if isinstance(value, int):
-        # Python refuses to print integers of more than 4,300 digits.
-        bits = value.bit_length()
-        return repr(value) if bits <= 128 else f"an integer of {bits} bits"
-    if isinstance(value, str):
-        return f"a str of {len(value)} characters"
-    return f"a {type(value).__name__}"
+def _check_bias(name: str, pair: object) -> None:
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise RequestError(f"{name} must be a pair of id and bias; got {shown(pair)}.")
+    check_integer(f"the id of {name}", pair[0], 0, MAX_INT32)
+    check_number(f"the bias of {name}", pair[1], -MAX_BIAS, MAX_BIAS)
+
+
+def _check_bad_word(name: str, word: object) -> None:
+    check_type(name, word, tuple)
+    assert isinstance(word, tuple)
+    if not 1 <= len(word) <= MAX_BAD_WORD_TOKENS:
+        raise RequestError(f"{name} must have 1 to {MAX_BAD_WORD_TOKENS} ids; got {len(word)}.")
+    for token_id in word:
+        check_integer(f"an id of {name}", token_id, 0, MAX_INT32)

@@ -135,4 +135,10 @@ def test_no_repr_shows_a_prompt_or_an_answer() -> None:
 
 
 def test_finish_reasons_are_plain_words() -> None:
-    assert [str(reason) for reason in FinishReason] == ["stop", "length", "cancelled", "error"]
+    assert [str(reason) for reason in FinishReason] == [
+        "stop",
+        "length",
+        "cancelled",
+        "timeout",
+        "error",
+    ]
