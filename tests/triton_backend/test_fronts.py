@@ -1,7 +1,6 @@
 """Fronts of a host: each has its own requests, hears of them alone, and takes them along."""
 
 import logging
-import threading
 from typing import Any
 
 import pytest
