@@ -80,10 +80,14 @@ def derive(options: LimitOptions, config: ModelConfig, kv: KVGeometry) -> Limits
     )
 
 
-def estimate(config: ModelConfig, limits: Limits, *, quant: str) -> Estimate:
-    """Estimate a build of the portable form from the model's sizes."""
+SCALE_BYTES = {"cpu": 2}
+"""Bytes of a weight scale, by target; 4 where it is not named."""
+
+
+def estimate(config: ModelConfig, limits: Limits, *, quant: str, target: str) -> Estimate:
+    """Estimate a build for one target from the model's sizes."""
     linear, table, rest = _count_weights(config)
-    bytes_per_weight = 1 + 4 / 32 if quant == "int8" else 4.0
+    bytes_per_weight = 1 + SCALE_BYTES.get(target, 4) / 32 if quant == "int8" else 4.0
     head = 0 if config.tied_head else config.vocab_size * config.hidden_size
     table_width = bytes_per_weight if config.tied_head else 4.0
     rope_bytes = 4 * limits.max_seq_len * config.head_dim

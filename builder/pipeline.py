@@ -22,7 +22,7 @@ from builder.artifact.store import Artifact
 from builder.checkpoint.open import open_checkpoint
 from builder.checkpoint.tensors import Checkpoint
 from builder.checkpoint.weights import WeightReader, has_tied_head
-from builder.errors import BuildError, CheckpointError, UserError
+from builder.errors import BuildError, CheckpointError, UnsupportedError, UserError
 from builder.limits import Estimate, LimitOptions
 from builder.package import record_source, write_tokenizer
 from builder.quant.apply import quantize
@@ -90,7 +90,12 @@ def plan(request: CompileRequest, *, shows_bars: bool = False) -> BuildPlan:
     for name in (first, *others):
         load_compiler(name).check(config, request.options)
     block_size = limits.check_block_size(request.limits)
-    kv = load_compiler(first).kv_geometry(config, block_size)
+    kv = load_compiler(first).kv_geometry(config, block_size, request.options)
+    for name in others:
+        if load_compiler(name).kv_geometry(config, block_size, request.options) != kv:
+            raise UnsupportedError(
+                f"targets {first} and {name} keep keys and values in different forms; compile for each by itself"
+            )
     found = limits.derive(request.limits, config, kv)
     return BuildPlan(
         request=request,
@@ -99,7 +104,7 @@ def plan(request: CompileRequest, *, shows_bars: bool = False) -> BuildPlan:
         limits=found,
         kv=kv,
         targets=chosen,
-        estimate=limits.estimate(config, found, quant=request.options.quant),
+        estimate=limits.estimate(config, found, quant=request.options.quant, target=first),
         notes=_notes(checkpoint),
     )
 

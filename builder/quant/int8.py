@@ -10,7 +10,7 @@ NAME = "int8"
 GROUP = 32
 ROWS = 4096
 """Rows packed at a time, which bounds the memory for intermediate values."""
-TARGETS = ("portable",)
+TARGETS = ("cpu", "portable")
 
 Float32 = NDArray[np.float32]
 

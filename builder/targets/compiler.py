@@ -34,8 +34,14 @@ class Compiler(Protocol):
         """
         ...
 
-    def kv_geometry(self, config: ModelConfig, block_size: int) -> KVGeometry:
-        """Say how the target cuts KV memory of this model."""
+    def kv_geometry(
+        self, config: ModelConfig, block_size: int, options: TargetOptions
+    ) -> KVGeometry:
+        """Say how the target cuts KV memory of this model.
+
+        Raises:
+            UnsupportedError: it can't with blocks of this size.
+        """
         ...
 
     def lower(self, graph: QuantizedGraph, kv: KVGeometry) -> LoweredGraph:

@@ -73,7 +73,7 @@ def test_too_many_blocks_for_int32_slots_are_refused() -> None:
 
 
 def test_int8_needs_about_a_quarter_of_the_weights() -> None:
-    wide = limits.estimate(CONFIG, derive(), quant="none")
-    narrow = limits.estimate(CONFIG, derive(), quant="int8")
+    wide = limits.estimate(CONFIG, derive(), quant="none", target="cpu")
+    narrow = limits.estimate(CONFIG, derive(), quant="int8", target="cpu")
     assert 0.25 < narrow.weights_bytes / wide.weights_bytes < 0.4
     assert narrow.peak_bytes < wide.peak_bytes

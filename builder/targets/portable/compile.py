@@ -73,8 +73,8 @@ def check(config: ModelConfig, options: TargetOptions) -> None:
         )
 
 
-def kv_geometry(config: ModelConfig, block_size: int) -> KVGeometry:
-    """One group of all layers, in float32."""
+def kv_geometry(config: ModelConfig, block_size: int, options: TargetOptions) -> KVGeometry:  # noqa: ARG001
+    """One group of all layers, in float32 whatever the weights are."""
     group = KVGroup(
         tuple(range(config.num_layers)), config.num_kv_heads, config.head_dim, "float32"
     )

@@ -23,7 +23,7 @@ Plan
   source       tiny (hf, SIZE)
   model        llama: 2 layers, hidden 64, 4 heads over 2 KV heads of 16, vocabulary 259
   precision    float32, quantization none
-  target       cpu -> portable: the native CPU engine does not exist yet; ONNX Runtime runs the portable form
+  target       cpu
   weights      SIZE
   limits       512 tokens a sequence, 32 sequences and 512 tokens a step
   KV cache     float32, 512 B a token, 16384 tokens in blocks of 16, SIZE in all
@@ -31,8 +31,8 @@ Plan
   disk         about SIZE of SIZE free
   output       FOLDER
 hash source: TIME
-build graph for portable: TIME
-write portable: TIME
+build graph for cpu: TIME
+write cpu: TIME
 verify: TIME
 """
 
@@ -87,14 +87,14 @@ def test_without_o_the_folder_is_named_after_model_format_and_ranks(
 
 
 def test_limits_reach_the_artifact(tiny_folder: Path, tmp_path: Path) -> None:
-    options = "--max-seq-len 96 --max-num-seqs 3 --max-num-tokens 48 --block-size 8"
+    options = "--max-seq-len 96 --max-num-seqs 3 --max-num-tokens 48 --block-size 32"
     sizes = ["--kv-cache-bytes", "1MiB"]
     result = compile_(tiny_folder, "-o", tmp_path / "out", "-q", *options.split(), *sizes)
     assert result.exit_code == 0, result.stderr
     manifest = open_artifact(tmp_path / "out").manifest
     limits = manifest.limits
     assert (limits.max_seq_len, limits.max_num_seqs, limits.max_num_tokens) == (96, 3, 48)
-    assert manifest.kv.block_size == 8
+    assert manifest.kv.block_size == 32
     assert limits.num_blocks == 1 + (1 << 20) // manifest.kv.bytes_per_block
 
 

@@ -47,7 +47,7 @@ def artifact(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     quant, overrides = BUILDS[request.param]
     model = tiny_llama(tmp_path_factory.mktemp("model"), **overrides)
     folder = tmp_path_factory.mktemp("built") / "artifact"
-    return compile_model(model, folder, quant=quant, max_num_seqs=256)
+    return compile_model(model, folder, target="portable", quant=quant, max_num_seqs=256)
 
 
 @pytest.fixture
@@ -146,7 +146,11 @@ def test_steps_of_very_unequal_lengths_give_the_same_bits(executor: Executor) ->
 
 def test_a_step_may_have_more_tokens_than_a_sequence(tmp_path: Path) -> None:
     artifact = compile_model(
-        tiny_llama(tmp_path / "m"), tmp_path / "a", max_seq_len=16, max_num_seqs=128
+        tiny_llama(tmp_path / "m"),
+        tmp_path / "a",
+        target="portable",
+        max_seq_len=16,
+        max_num_seqs=128,
     )
     executor = open_executor(artifact)
     runner, prompts = PagedRunner(executor), {str(seed): draw(15, seed) for seed in range(8)}

@@ -1,0 +1,156 @@
+"""Compile for the native CPU engine: a plan of fused operations, and weights packed for its kernels.
+
+The same files serve every instruction set: which kernels run is decided where the engine is opened.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder.artifact.config import KVGeometry, KVGroup, ModelConfig
+from builder.artifact.manifest import Binding, EngineRecord
+from builder.artifact.weights import WeightSpec, write_weights
+from builder.errors import UnsupportedError
+from builder.graph.graph import LoweredGraph, QuantizedGraph
+from builder.quant import FORMATS
+from builder.targets.compiler import TargetOptions
+from builder.targets.cpu import native, plan
+from builder.targets.cpu.lowering import Lowering
+from builder.targets.cpu.packing import Packed
+
+NAME = "cpu"
+DTYPES = ("float32",)
+QUANTS = ("none", *(name for name, rules in FORMATS.items() if NAME in rules.TARGETS))
+KV_DTYPES = {"none": "float32", "int8": "bfloat16"}
+"""Stored precision of keys and values, by the format of the weights."""
+COMPUTE = {
+    "float32": "float32 throughout",
+    "int8": (
+        "int8 weights with a half-precision scale per 32; the activations of int8 layers are rounded to int8 per "
+        "32; keys, values and, where the machine has AMX, queries and attention weights bfloat16; all else float32"
+    ),
+}
+MAX_HEAD_DIM = 256
+RUN = 16
+"""Tokens that lie together in a block."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredPlan(LoweredGraph):
+    """A graph as a plan, and the weights that it names by index."""
+
+    program: plan.Program
+    weights: tuple[Packed, ...]
+
+
+def check(config: ModelConfig, options: TargetOptions) -> None:
+    """Refuse what the engine has no kernels for, and a machine that can't try what it built.
+
+    Raises:
+        UnsupportedError: names the option, and what the target supports.
+    """
+    _require("dtype", options.dtype, DTYPES)
+    _require("quant", options.quant, QUANTS)
+    if options.tp != 1:
+        raise UnsupportedError(
+            f"target {NAME} does not support --tp {options.tp} yet; supported: --tp 1"
+        )
+    if config.head_dim % 2 or config.head_dim > MAX_HEAD_DIM:
+        raise UnsupportedError(
+            f"target {NAME} does not support head size {config.head_dim}; supported: even sizes up to {MAX_HEAD_DIM}"
+        )
+    native.library()
+
+
+def kv_geometry(config: ModelConfig, block_size: int, options: TargetOptions) -> KVGeometry:
+    """One group of all layers, in the precision that goes with the weights.
+
+    Raises:
+        UnsupportedError: blocks of this size have no layout.
+    """
+    if block_size % RUN:
+        raise UnsupportedError(
+            f"target {NAME} does not support --block-size {block_size}; supported: multiples of {RUN}"
+        )
+    layers = tuple(range(config.num_layers))
+    dtype = KV_DTYPES[options.quant]
+    return KVGeometry(block_size, (KVGroup(layers, config.num_kv_heads, config.head_dim, dtype),))
+
+
+def lower(graph: QuantizedGraph, kv: KVGeometry) -> LoweredPlan:
+    """Turn the graph into a plan.
+
+    Raises:
+        UnsupportedError: an operation has no kernel.
+    """
+    lowering = Lowering(graph, kv)
+    program = lowering.program()
+    return LoweredPlan(
+        graph.model,
+        graph.config,
+        kv,
+        graph.requested,
+        lowering.realized,
+        program,
+        tuple(lowering.weights),
+    )
+
+
+def compile(  # noqa: A001 - the verb of the Compiler protocol
+    graph: LoweredGraph, folder: Path, advance: Callable[[int], None]
+) -> EngineRecord:
+    """Write `weights/cpu.rank0.safetensors` and `engines/cpu/rank0.plan`."""
+    assert isinstance(graph, LoweredPlan)
+    path, weights = Path("engines") / NAME / "rank0.plan", Path("weights") / "cpu.rank0.safetensors"
+    for relative in (path, weights):
+        (folder / relative).parent.mkdir(parents=True, exist_ok=True)
+    specs = [WeightSpec(w.name, "U8", (w.num_bytes,), w.read) for w in graph.weights]
+    places = write_weights(folder / weights, specs, advance)
+    ranges = [
+        plan.WeightRange(*places[w.name], w.form, w.group, w.size_out, w.size_in)
+        for w in graph.weights
+    ]
+    size = (folder / weights).stat().st_size
+    (folder / path).write_bytes(plan.encode(graph.program, ranges, size))
+    return EngineRecord(
+        target=NAME,
+        rank=0,
+        path=path.as_posix(),
+        weights=weights.as_posix(),
+        inputs=(*_step_bindings(), _pool_binding(graph.kv)),
+        outputs=(Binding("logits", "float", ("J", graph.config.vocab_size)),),
+        requested=graph.requested,
+        realized=graph.realized,
+        compute=COMPUTE[graph.requested],
+    )
+
+
+def tools() -> dict[str, str]:
+    """Give the version of the plan's format; no library has a say in its bytes."""
+    return {"cpu-plan": str(plan.VERSION)}
+
+
+def _require(option: str, value: str, supported: tuple[str, ...]) -> None:
+    if value not in supported:
+        raise UnsupportedError(
+            f"target {NAME} does not support {option} {value}; supported: {', '.join(supported)}"
+        )
+
+
+def _step_bindings() -> tuple[Binding, ...]:
+    shapes: dict[str, tuple[int | str, ...]] = {
+        "token_ids": ("T",),
+        "positions": ("T",),
+        "query_start": ("S+1",),
+        "seq_lens": ("S",),
+        "block_tables": ("S", "B"),
+        "slot_mapping": ("T",),
+        "logit_rows": ("J",),
+    }
+    return tuple(Binding(name, "int32", shape) for name, shape in shapes.items())
+
+
+def _pool_binding(kv: KVGeometry) -> Binding:
+    (group,) = kv.groups
+    shape = ("N", len(group.layers), 2, group.num_kv_heads, kv.block_size, group.head_dim)
+    return Binding("kv_pool", group.dtype, shape)

@@ -1,0 +1,153 @@
+#include "builder/targets/cpu/native/plan.h"
+
+#include <cstring>
+
+namespace forerun {
+namespace {
+
+constexpr int32_t MAX_SIZE = 1 << 24;
+constexpr int32_t MAX_HEAD_DIM = 256;
+constexpr int32_t MAX_SCRATCH_WIDTH = SCRATCH_BYTES / 2 / sizeof(float);  // of rows that pass through scratch memory
+
+int64_t up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+bool in_range(int64_t value, int64_t least, int64_t most) { return least <= value && value <= most; }
+bool is_group(int32_t group) { return group >= 32 && group % 32 == 0 && (group == 32 || group % 64 == 0); }
+
+bool is_right(const BufferSpec& buffer) {
+  if (!in_range(buffer.rows, 0, 1) || !in_range(buffer.width, 1, MAX_SIZE) || buffer.width % 16) return false;
+  if (buffer.form == (int32_t)Form::float32) return buffer.group == 0;
+  return buffer.form == (int32_t)Form::int8 && is_group(buffer.group) && buffer.width % buffer.group == 0;
+}
+
+bool is_right(const WeightSpec& weight, int64_t weights_bytes) {
+  if (weight.offset < 0 || weight.num_bytes < 0 || weight.offset % 64 || weight.offset > weights_bytes) return false;
+  if (weight.num_bytes > weights_bytes - weight.offset) return false;
+  if (!in_range(weight.size_out, 1, MAX_SIZE) || !in_range(weight.size_in, 1, MAX_SIZE)) return false;
+  if (weight.form == (int32_t)Form::float32) return weight.group == 0;
+  return weight.form == (int32_t)Form::int8 && is_group(weight.group) && weight.size_in % weight.group == 0;
+}
+
+// Looks at one operation; every number that a kernel takes on trust is compared with what it indexes.
+struct Checker {
+  const Plan& plan;
+  const Operation& op;
+
+  bool has_buffer(int32_t id) const { return in_range(id, 0, plan.header->num_buffers - 1); }
+  bool has_weight(int32_t id) const { return in_range(id, 0, plan.header->num_weights - 1); }
+  const BufferSpec& buffer(int32_t id) const { return plan.buffers[id]; }
+  const WeightSpec& weight(int32_t id) const { return plan.weights[id]; }
+  bool is_float(int32_t id, int64_t width) const {
+    return has_buffer(id) && buffer(id).form == (int32_t)Form::float32 && buffer(id).width >= width;
+  }
+  bool is_vector(int32_t id, int64_t size) const {
+    return has_weight(id) && weight(id).form == (int32_t)Form::float32 && weight(id).num_bytes >= 4 * size;
+  }
+  bool has_rows(int32_t id, int32_t rows) const { return has_buffer(id) && buffer(id).rows == rows; }
+  bool is_packed(int32_t id) const {
+    return has_weight(id) && weight(id).num_bytes >= panel_weight_bytes(weight(id));
+  }
+
+  bool embedding() const {
+    return op.rows == 0 && has_rows(op.out, 0) && is_packed(op.weight) && is_float(op.out, op.size_out) &&
+           in_range(op.size_out, 1, weight(op.weight).size_in) &&
+           weight(op.weight).size_out >= plan.header->geometry.vocab_size;
+  }
+  bool rms_norm() const {
+    const int64_t width = up(op.size_in, 16);
+    return is_float(op.in, width) && has_rows(op.out, op.rows) && (buffer(op.in).rows == op.rows || op.rows == 1) &&
+           op.size_in > 0 && is_vector(op.weight, width) && in_range(buffer(op.out).width, width, MAX_SCRATCH_WIDTH);
+  }
+  bool linear() const {
+    if (!is_packed(op.weight) || !has_rows(op.in, op.rows) || !has_rows(op.out, op.rows)) return false;
+    const WeightSpec& w = weight(op.weight);
+    const BufferSpec &in = buffer(op.in), &out = buffer(op.out);
+    const bool is_gate = op.epilogue == (int32_t)Epilogue::silu_gate;
+    const int64_t width = up(w.size_out, 16) / (is_gate ? 2 : 1);
+    if (in.form != w.form || in.group != w.group || in.width < w.size_in) return false;
+    if (w.form == (int32_t)Form::int8 && in.width != w.size_in) return false;
+    if (!in_range(op.epilogue, 0, 2) || out.width < width || (!is_gate && out.form != (int32_t)Form::float32)) return false;
+    if (is_gate && (w.size_out % (out.group ? 2 * out.group : 32) || out.group > 256)) return false;
+    if (op.bias != NOTHING && !is_vector(op.bias, up(w.size_out, 16))) return false;
+    const bool adds = op.epilogue == (int32_t)Epilogue::add;
+    return adds == (op.other != NOTHING) && (!adds || (is_float(op.other, width) && has_rows(op.other, op.rows)));
+  }
+  bool heads() const {
+    const Geometry& g = plan.header->geometry;
+    return op.rows == 0 && op.num_kv_heads == g.num_kv_heads && op.head_dim == g.head_dim && op.num_heads > 0 &&
+           op.num_heads < MAX_SIZE / MAX_HEAD_DIM && op.num_heads % op.num_kv_heads == 0 &&
+           op.num_heads / op.num_kv_heads <= 16384 && in_range(op.layer, 0, g.num_layers - 1) &&
+           (op.rope_dim == 0 || (op.rope_dim == op.head_dim && op.rope_dim % 2 == 0)) &&
+           (op.rope_dim == 0 || (is_vector(op.extra, 1) && is_vector(op.extra + 1, 1))) &&
+           has_rows(op.in, 0) && is_float(op.in, (int64_t)(op.num_heads + 2 * op.num_kv_heads) * op.head_dim);
+  }
+  bool attention() const {
+    if (!heads() || !has_rows(op.out, 0)) return false;
+    const int64_t width = (int64_t)op.num_heads * op.head_dim;
+    const BufferSpec& out = buffer(op.out);
+    return out.width >= width && (out.form == (int32_t)Form::float32 || op.head_dim % out.group == 0);
+  }
+  bool row_answers() const { return op.rows == 1 && has_rows(op.in, 1) && op.size_in == plan.header->geometry.vocab_size && is_float(op.in, op.size_in); }
+  bool quantize() const {
+    return has_rows(op.in, op.rows) && has_rows(op.out, op.rows) && op.size_in > 0 && is_float(op.in, op.size_in) &&
+           in_range(buffer(op.out).width, op.size_in, MAX_SCRATCH_WIDTH);
+  }
+  bool is_right() const {
+    if (!in_range(op.rows, 0, 1)) return false;
+    switch ((OpCode)op.code) {
+      case OpCode::embedding: return embedding();
+      case OpCode::rms_norm: return rms_norm();
+      case OpCode::linear: return linear();
+      case OpCode::append: return heads();
+      case OpCode::attention: return attention();
+      case OpCode::row_answers: return row_answers();
+      case OpCode::quantize: return quantize();
+    }
+    return false;
+  }
+};
+
+bool is_right(const Geometry& g) {
+  const bool has_form = g.kv_form == (int32_t)Form::float32 || g.kv_form == (int32_t)Form::bfloat16;
+  return in_range(g.num_layers, 1, 100000) && in_range(g.num_kv_heads, 1, 65536) && in_range(g.head_dim, 1, MAX_HEAD_DIM) &&
+         has_form && in_range(g.block_size, 16, 1024) && g.block_size % 16 == 0 && in_range(g.vocab_size, 1, MAX_SIZE);
+}
+
+}  // namespace
+
+int64_t row_bytes_of(const BufferSpec& buffer) {
+  if (buffer.form == (int32_t)Form::float32) return up(4 * (int64_t)buffer.width, 64);
+  return up(buffer.width, 64) + 8 * (int64_t)(buffer.width / buffer.group);  // a sixteenth of a block of 16 rows
+}
+
+int64_t panel_weight_bytes(const WeightSpec& weight) {
+  const int64_t panels = up(weight.size_out, 16) / 16;
+  if (weight.form == (int32_t)Form::float32) return panels * 64 * weight.size_in;
+  return panels * (16 * (int64_t)weight.size_in + up(32 * (int64_t)(weight.size_in / weight.group), 64));
+}
+
+std::string read_plan(const char* bytes, int64_t num_bytes, int64_t weights_bytes, Plan* plan) {
+  const auto* header = (const PlanHeader*)bytes;
+  if (num_bytes < (int64_t)sizeof(PlanHeader) || memcmp(header->magic, MAGIC, 8)) return "it is not a plan";
+  if (header->version != PLAN_VERSION)
+    return "it has version " + std::to_string(header->version) + ", this engine reads " + std::to_string(PLAN_VERSION);
+  if (!in_range(header->num_buffers, 1, 65536) || !in_range(header->num_weights, 1, MAX_SIZE) ||
+      !in_range(header->num_operations, 1, MAX_SIZE))
+    return "its tables have impossible sizes";
+  const int64_t expected = sizeof(PlanHeader) + sizeof(BufferSpec) * (int64_t)header->num_buffers +
+                           sizeof(WeightSpec) * (int64_t)header->num_weights + sizeof(Operation) * (int64_t)header->num_operations;
+  if (header->plan_bytes != num_bytes || expected != num_bytes) return "it is cut short or too long";
+  if (header->weights_bytes != weights_bytes) return "its weights are of another size";
+  if (!is_right(header->geometry)) return "its geometry can't be right";
+  *plan = {header, (const BufferSpec*)(header + 1), nullptr, nullptr};
+  plan->weights = (const WeightSpec*)(plan->buffers + header->num_buffers);
+  plan->operations = (const Operation*)(plan->weights + header->num_weights);
+  for (int32_t i = 0; i < header->num_buffers; i++)
+    if (!is_right(plan->buffers[i])) return "buffer " + std::to_string(i) + " can't be right";
+  for (int32_t i = 0; i < header->num_weights; i++)
+    if (!is_right(plan->weights[i], weights_bytes)) return "weight " + std::to_string(i) + " can't be right";
+  for (int32_t i = 0; i < header->num_operations; i++)
+    if (!Checker{*plan, plan->operations[i]}.is_right()) return "operation " + std::to_string(i) + " can't be right";
+  return "";
+}
+
+}  // namespace forerun

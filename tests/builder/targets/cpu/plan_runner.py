@@ -1,0 +1,164 @@
+"""Run a plan with the numpy references of its operations: slow, and the judge of the native engine.
+
+One sequence, computed whole: its keys and values need no pool. Weights are unpacked from the artifact's own file.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from builder.artifact.store import Artifact
+from builder.targets.cpu.packing import PANEL
+from builder.targets.cpu.plan import Operation
+from plugins.embedding.reference import embedding
+from plugins.linear.reference import float_linear, int8_linear, silu_gate
+from plugins.quantize.reference import quantize
+from plugins.rms_norm.reference import rms_norm
+from plugins.rope.reference import rotate
+
+HEADER, BUFFER, WEIGHT = struct.Struct("<8sI3i6i2q"), struct.Struct("<4i"), struct.Struct("<2q4i")
+OPERATION = struct.Struct("<16i2f56x")
+NAMES = tuple(Operation.__dataclass_fields__)
+Array = NDArray[Any]
+
+
+@dataclass
+class Weight:
+    form: int
+    group: int
+    size_out: int
+    size_in: int
+    data: Array
+
+    def floats(self) -> Array:
+        return self.data.view(np.float32)
+
+    def matrix(self, scale: float) -> tuple[Array, Array]:
+        """Give numbers `[out, in]` and, of int8, scales `[out, groups]`."""
+        if self.form == 0:
+            panels = self.floats().reshape(-1, self.size_in, PANEL)
+            return panels.transpose(0, 2, 1).reshape(self.size_out, self.size_in), np.zeros(0)
+        panels = self.data.reshape(self.size_out // PANEL, -1)
+        numbers = panels[:, : PANEL * self.size_in].view(np.int8)
+        numbers = numbers.reshape(-1, self.size_in // 4, PANEL, 4).transpose(0, 2, 1, 3)
+        groups = self.size_in // self.group
+        halves = np.ascontiguousarray(panels[:, PANEL * self.size_in :]).view(np.float16)
+        scales = halves[:, : groups * PANEL].reshape(-1, groups, PANEL).transpose(0, 2, 1)
+        stored = scales.reshape(self.size_out, groups).astype(np.float32)
+        return numbers.reshape(self.size_out, self.size_in), stored * np.float32(scale)
+
+
+class PlanRunner:
+    """A plan, read back from its file."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        (record,) = artifact.manifest.engines
+        plan = artifact.path(record.path).read_bytes()
+        data = np.fromfile(artifact.path(str(record.weights)), np.uint8)
+        _, _, num_buffers, num_weights, num_operations, *_ = HEADER.unpack_from(plan)
+        at = HEADER.size
+        self.buffers = [BUFFER.unpack_from(plan, at + 16 * i) for i in range(num_buffers)]
+        at += 16 * num_buffers
+        self.weights = []
+        for i in range(num_weights):
+            offset, size, *rest = WEIGHT.unpack_from(plan, at + 32 * i)
+            self.weights.append(Weight(*rest, data[offset : offset + size]))
+        at += 32 * num_weights
+        self.operations = [
+            dict(zip(NAMES, OPERATION.unpack_from(plan, at + 128 * i), strict=True))
+            for i in range(num_operations)
+        ]
+        self.bfloat16_kv = artifact.manifest.kv.groups[0].dtype == "bfloat16"
+
+    def logits(self, tokens: list[int]) -> Array:
+        """Give the logits of all tokens of a sequence."""
+        self.rows: dict[int, Array] = {}
+        self.tokens = np.array(tokens)
+        steps = {
+            1: self._embedding,
+            2: self._rms_norm,
+            3: self._linear,
+            4: self._append,
+            5: self._attention,
+            7: self._quantize,
+        }
+        for operation in self.operations:
+            if operation["code"] == 6:
+                return self.rows[operation["input"]][:, : operation["size_in"]]
+            steps[operation["code"]](operation)
+        raise AssertionError("a plan without answers")
+
+    def _write(self, buffer: int, rows: Array) -> None:
+        _, form, width, _ = self.buffers[buffer]
+        padded = np.zeros((len(rows), width), np.float32)
+        padded[:, : rows.shape[1]] = rows
+        self.rows[buffer] = padded
+        if form == 2:
+            self._numbers = quantize(padded, self.buffers[buffer][3])
+
+    def _embedding(self, op: dict[str, Any]) -> None:
+        weight = self.weights[op["weight"]]
+        numbers, scales = weight.matrix(op["scale"])
+        table = numbers * np.repeat(scales, weight.group, axis=1) if scales.size else numbers
+        self._write(op["output"], embedding(table[:, : op["size_out"]], self.tokens))
+
+    def _rms_norm(self, op: dict[str, Any]) -> None:
+        size = op["size_in"]
+        weight = self.weights[op["weight"]].floats()[:size]
+        self._write(op["output"], rms_norm(self.rows[op["input"]][:, :size], weight, op["eps"]))
+
+    def _linear(self, op: dict[str, Any]) -> None:
+        weight = self.weights[op["weight"]]
+        numbers, scales = weight.matrix(op["scale"])
+        rows = self.rows[op["input"]]
+        if scales.size:
+            result = int8_linear(*quantize(rows, weight.group), numbers, scales)
+        else:
+            result = float_linear(rows[:, : weight.size_in], numbers)
+        if op["bias"] >= 0:
+            result = result + self.weights[op["bias"]].floats()[: result.shape[1]]
+        if op["epilogue"] == 1:
+            result = result + self.rows[op["other"]][:, : result.shape[1]]
+        if op["epilogue"] == 2:
+            result = silu_gate(result)
+        self._write(op["output"], result)
+
+    def _heads(self, op: dict[str, Any]) -> tuple[Array, Array, Array]:
+        count, kv, dim = op["num_heads"], op["num_kv_heads"], op["head_dim"]
+        rows = self.rows[op["input"]][:, : (count + 2 * kv) * dim].astype(np.float64)
+        heads = rows.reshape(len(rows), -1, dim)
+        return heads[:, :count], heads[:, count : count + kv], heads[:, count + kv :]
+
+    def _append(self, op: dict[str, Any]) -> None:
+        query, key, value = self._heads(op)
+        half = op["rope_dim"] // 2
+        positions = np.arange(len(query))
+        cos, sin = (
+            self.weights[op["extra"] + i].floats().reshape(-1, half)[positions] for i in (0, 1)
+        )
+        self.turned = rotate(query, cos, sin), rotate(key, cos, sin), value
+
+    def _attention(self, op: dict[str, Any]) -> None:
+        query, key, value = self.turned
+        if self.bfloat16_kv:
+            key, value = to_bfloat16(key), to_bfloat16(value)
+        group = op["num_heads"] // op["num_kv_heads"]
+        key, value = np.repeat(key, group, axis=1), np.repeat(value, group, axis=1)
+        scores = np.einsum("qhd,khd->hqk", query, key) * op["scale"]
+        scores += np.triu(np.full((len(query), len(query)), -np.inf), 1)
+        weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+        weights /= weights.sum(axis=2, keepdims=True)
+        self._write(op["output"], np.einsum("hqk,khd->qhd", weights, value).reshape(len(query), -1))
+
+    def _quantize(self, op: dict[str, Any]) -> None:
+        self._write(op["output"], self.rows[op["input"]][:, : op["size_in"]])
+
+
+def to_bfloat16(values: Array) -> Array:
+    """Round to bfloat16, half to even."""
+    bits = values.astype(np.float32).view(np.uint32).astype(np.uint64)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16 << 16
+    return rounded.astype(np.uint32).view(np.float32).astype(np.float64)
