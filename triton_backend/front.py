@@ -188,7 +188,7 @@ class Front:
                 with self._lock:
                     items = [(self._open[each.id], each) for each in news if each.id in self._open]
                     for each in news:
-                        if each.finish_reason is not None:
+                        if each.is_last:
                             self._open.pop(each.id, None)
                 self._responder.add(items)
             case Refused(number, kind, text):

@@ -94,7 +94,7 @@ class JoinedFront:
     def hear(self, deltas: list[Delta]) -> None:
         """Take the news of a step about requests of this front; never blocks."""
         for delta in deltas:
-            if delta.finish_reason is not None:
+            if delta.is_last:
                 with self._lock:
                     self._submitted.discard(_number_of(delta.request_id))
         self._outbox.put(deltas)
@@ -132,6 +132,8 @@ class JoinedFront:
                 f"{self._number}/{submit.id}",
                 self._service.model.encode(submit.prompt),
                 submit.params,
+                # Nothing says yet who the caller is, so nobody shares blocks with it.
+                domain=None,
             )
         except RequestError as error:
             self._refuse_encoding(submit.id, RefusalKind.INVALID, str(error))
@@ -160,7 +162,7 @@ class JoinedFront:
                 self._service.worker.cancel(f"{self._number}/{number}")
                 return
             self._encoding.remove(number)
-        news = News(number, (), "", (), 0, 0, finish_reason=FinishReason.CANCELLED)
+        news = News(number, (), "", (), 0, 0, finish_reason=FinishReason.CANCELLED, is_last=True)
         self._outbox.put(Deltas((news,)))
 
     def _forget_all(self) -> None:
@@ -196,6 +198,10 @@ class JoinedFront:
             error=delta.error,
             logprobs=delta.logprobs,
             top_bytes=tuple(tuple(map(token_bytes, told.top_ids)) for told in delta.logprobs),
+            choice=delta.choice,
+            is_last=delta.is_last,
+            num_cached_tokens=delta.num_cached_tokens,
+            prompt_logprobs=delta.prompt_logprobs,
         )
 
 

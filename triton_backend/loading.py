@@ -18,6 +18,7 @@ from triton_backend.answers import Answers
 from triton_backend.chat_template import ChatTemplate
 from triton_backend.engine import Engine
 from triton_backend.messages import ControlText, PlainText, Prompt, Segments, TokenIds
+from triton_backend.structured.guidance import GuidanceProvider
 from triton_backend.tokenizer import Tokenizer
 
 TOKENIZER = "tokenizer/tokenizer.json"
@@ -144,6 +145,18 @@ def load_model(
         executor = undo.enter_context(
             contextlib.closing(open_executor(artifact, target=target, threads=threads))
         )
-        engine = Engine(executor, end_token_ids=ends, text_stage=Answers(tokenizer, ends))
+        engine = Engine(
+            executor,
+            end_token_ids=ends,
+            text_stage=Answers(tokenizer, ends),
+            mask_provider=_masks(tokenizer, executor.vocab_size),
+        )
         undo.pop_all()
     return LoadedModel(artifact, tokenizer, executor, engine)
+
+
+def _masks(tokenizer: Tokenizer, vocab_size: int) -> GuidanceProvider:
+    """Make what compiles constraints for a tokenizer. Ids of the engine beyond its own have no text."""
+    token_bytes = [tokenizer.token_bytes(token_id) for token_id in range(tokenizer.vocab_size)]
+    padding = [b""] * (vocab_size - len(token_bytes))
+    return GuidanceProvider((token_bytes + padding)[:vocab_size], tokenizer.encode)

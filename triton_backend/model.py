@@ -57,7 +57,7 @@ class TritonPythonModel:
             server = os.getppid()
             door = HostDoor(find_place(settings, server=str(server)), settings.face)
             labels = {"model": name, "deployment": settings.deployment}
-            meters = Meters({metric.name: TritonMeter(metric, labels) for metric in METRICS})
+            meters = Meters({metric.series: TritonMeter(metric, labels) for metric in METRICS})
             self._front = Front(face, door, clock=time.monotonic, on_pong=meters.read)
             threading.Thread(target=end_with, args=(server,), daemon=True).start()
             self._front.start()
@@ -147,10 +147,10 @@ class TritonMeter:
         families = pb_utils.MetricFamily
         kind = families.COUNTER if metric.only_grows else families.GAUGE
         self._family = families(name=metric.name, description=metric.description, kind=kind)
-        meter = self._family.Metric(labels=dict(labels))
+        meter = self._family.Metric(labels={**labels, **metric.labels})
         self._change = meter.increment if metric.only_grows else meter.set
 
-    def __call__(self, value: int) -> None:
+    def __call__(self, value: float) -> None:
         """Set a gauge, or add to a counter.
 
         Under a server that was killed the call never returns, and lets no Python thread run meanwhile: only the

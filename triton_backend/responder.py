@@ -90,6 +90,8 @@ class OpenCall:
     is_queued: bool = False
     has_begun: bool = False
     """A response was sent, or is about to be."""
+    has_failed: bool = False
+    """Its last response was an error; news of other choices may still come."""
 
 
 class Responder:
@@ -109,7 +111,7 @@ class Responder:
         with self._changed:
             for open_call, news in items:
                 open_call.news.append(news)
-                if open_call.ask.is_streaming or news.finish_reason is not None:
+                if open_call.ask.is_streaming or news.is_last:
                     self._enqueue(open_call)
             self._changed.notify()
 
@@ -146,19 +148,29 @@ class Responder:
 
 
 def _send(open_call: OpenCall, news: list[News]) -> None:
-    """Send the next response of a call; whatever goes wrong, it concerns this call alone."""
+    """Send the next responses of a call, one per choice; whatever goes wrong, it concerns this call alone."""
+    if open_call.has_failed:
+        return
     try:
-        failure = open_call.failure or _failure(news[-1])
+        failure = open_call.failure or next(filter(None, map(_failure, news)), None)
         if failure is not None:
+            open_call.has_failed = True
             open_call.call.fail(failure)
             return
-        whole = merged(news)
-        is_last = whole.finish_reason is not None
-        open_call.call.respond(open_call.ask.write(whole), is_last=is_last)
+        for whole in map(merged, _by_choice(news)):
+            open_call.call.respond(open_call.ask.write(whole), is_last=whole.is_last)
     except Exception as error:  # noqa: BLE001
         log_defect("a response could not be sent", error)
         with contextlib.suppress(Exception):
             open_call.call.fail(Failure(FailureKind.INTERNAL, "a response could not be sent."))
+
+
+def _by_choice(news: list[News]) -> Iterable[list[News]]:
+    """Group the news of a call by choice; the choice of the last news comes last."""
+    groups: dict[int, list[News]] = {}
+    for each in news:
+        groups[each.choice] = [*groups.pop(each.choice, ()), each]
+    return groups.values()
 
 
 def log_defect(what: str, error: Exception) -> None:
@@ -167,11 +179,13 @@ def log_defect(what: str, error: Exception) -> None:
     logger.error("%s: %s\n%s", what, type(error).__name__, where)
 
 
-def _failure(last: News) -> Failure | None:
-    """Give the failure that the last news of a call amounts to."""
-    match last.finish_reason:
+def _failure(news: News) -> Failure | None:
+    """Give the failure that news amounts to: of one choice, it is the whole call's."""
+    match news.finish_reason:
         case FinishReason.CANCELLED:
             return Failure(FailureKind.CANCELLED, "the request was cancelled.")
         case FinishReason.ERROR:
-            return Failure(FailureKind.INTERNAL, last.error or "the engine failed.")
+            return Failure(FailureKind.INTERNAL, news.error or "the engine failed.")
+        case FinishReason.TIMEOUT:
+            return Failure(FailureKind.UNAVAILABLE, news.error or "the deadline has passed.")
     return None

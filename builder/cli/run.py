@@ -72,7 +72,7 @@ def run_requests(
             index, now = places[delta.request_id], clock() - submitted
             first.setdefault(index, now)
             output.add(index, delta.text)
-            if delta.finish_reason is not None:
+            if delta.is_last:
                 outcomes[index] = outcome_of(delta, ttft_s=first[index], total_s=now)
                 output.finish(index, outcomes[index])
     return [outcomes[index] for index in range(len(requests))]

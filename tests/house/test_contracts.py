@@ -21,7 +21,9 @@ TREE = {
     "triton_backend": "launcher.server model openai.app front attach responder host hosting fronts "
     "joined_front worker loading model_config engine faces.vllm metrics commit step sampling.chain protocol "
     "answers chat_template admission scheduler detokenizer stops templates.environment kv.pool sequence "
-    "text messages tokenizer chat_messages request config front_settings link rendezvous segments token_bytes",
+    "text messages tokenizer chat_messages request config front_settings link rendezvous segments token_bytes "
+    "simulation.run intake reading allowance reuse waiting plan policies.fcfs rows engine_metrics drafting timeline "
+    "histogram reasons structured.mask constraint failures field_checks",
 }
 """Package -> its modules, all of them empty until a test writes into one."""
 
@@ -69,7 +71,7 @@ BREACHES = [
     (EXECUTORS, {"builder.targets.a.execute": "import builder.targets.b.execute"}),
     (SERVING, {"triton_backend.request": "import triton_backend.sequence"}),
     (SERVING, {"triton_backend.config": "import triton_backend.request"}),
-    (SERVING, {"triton_backend.sequence": "import triton_backend.kv.pool"}),
+    (SERVING, {"triton_backend.kv.pool": "import triton_backend.sequence"}),
     (SERVING, {"triton_backend.kv.pool": "import triton_backend.scheduler"}),
     (SERVING, {"triton_backend.scheduler": "import triton_backend.step"}),
     (SERVING, {"triton_backend.step": "import triton_backend.sampling.chain"}),

@@ -6,13 +6,16 @@ import pytest
 
 from builder.errors import ForerunError
 from tests.seeded_bugs.answer_bugs import ANSWER_BUGS
+from tests.seeded_bugs.cache_bugs import CACHE_BUGS
 from tests.seeded_bugs.copies import Patch, Program, load
+from tests.seeded_bugs.fresh_bugs import FRESH_BUGS
 from tests.seeded_bugs.planning_bugs import PLANNING_BUGS
-from tests.triton_backend.workload import check_workload
+from tests.triton_backend.serving_run import check_workload
 from triton_backend.engine import Engine
 
-BUGS = PLANNING_BUGS | ANSWER_BUGS
-NUM_WORKLOADS = 60
+GROUPS = (PLANNING_BUGS, CACHE_BUGS, ANSWER_BUGS, FRESH_BUGS)
+BUGS = {name: bug for group in GROUPS for name, bug in group.items()}
+NUM_WORKLOADS = 100
 """Most bugs break one of the first five."""
 
 
@@ -45,7 +48,7 @@ def test_a_copy_is_apart_from_the_program() -> None:
 
 
 def test_there_are_at_least_forty_bugs() -> None:
-    assert len(BUGS) == len(PLANNING_BUGS) + len(ANSWER_BUGS) >= 40
+    assert len(BUGS) == sum(map(len, GROUPS)) >= 40
     assert len({(bug.module, bug.old, bug.new) for bug in BUGS.values()}) == len(BUGS)
 
 

@@ -45,7 +45,16 @@ class HostEnd:
             pass
 
     def tell(self, number: int, text: str, reason: FinishReason | None = None) -> None:
-        news = News(number, (1,), text, (text.encode(),), 2, 1, finish_reason=reason)
+        news = News(
+            number,
+            (1,),
+            text,
+            (text.encode(),),
+            2,
+            1,
+            finish_reason=reason,
+            is_last=reason is not None,
+        )
         self.link.send(Deltas((news,)))
 
 

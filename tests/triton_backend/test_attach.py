@@ -89,7 +89,7 @@ OTHER_VERSION = Hello(VERSION + 1, DIGEST, 50, HELLO.limits)
             Hello(VERSION, "cd" * 32, 50, HELLO.limits),
             r"the artifact was replaced after this model was loaded; unload all models",
         ),
-        (Pong(1, 2, 3, 4, 5, 6), r"did not say hello; unload all models"),
+        (Pong(1, 2, 3, 4, 5), r"did not say hello; unload all models"),
         (b"\x01\0\0\0\xc1", r"the engine host is of another version: a frame holds no message"),
     ],
 )

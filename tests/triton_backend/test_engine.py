@@ -100,7 +100,7 @@ def test_a_request_gets_one_token_per_step_and_ends_once() -> None:
     assert [delta.num_generated_tokens for delta in deltas] == [1, 2, 3, 4, 5, 6]
     reasons = [delta.finish_reason for delta in deltas]
     assert reasons == [None] * 5 + [FinishReason.LENGTH]
-    assert engine.scheduler.pool.num_used == 0
+    assert engine.scheduler.cache.num_held == 0
 
 
 def test_blocks_are_free_as_soon_as_the_last_token_is_told() -> None:
@@ -108,7 +108,7 @@ def test_blocks_are_free_as_soon_as_the_last_token_is_told() -> None:
     engine.submit(request(max_tokens=1))
     (delta,) = engine.step()
     assert delta.finish_reason == FinishReason.LENGTH
-    assert engine.scheduler.pool.num_used == 0
+    assert engine.scheduler.cache.num_held == 0
     assert not engine.has_work
 
 
@@ -179,24 +179,24 @@ def test_cancel_frees_everything_at_once_waiting_or_running(num_steps: int) -> N
     engine.submit(request())
     for _ in range(num_steps):
         engine.step()
-    delta = engine.cancel("a")
-    assert delta is not None
+    (delta,) = engine.cancel("a")
+    assert delta.is_last
     assert (delta.finish_reason, delta.num_generated_tokens) == (
         FinishReason.CANCELLED,
         num_steps,
     )
     assert not engine.has_work
     assert not stage.live
-    assert engine.scheduler.pool.num_used == 0
+    assert engine.scheduler.cache.num_held == 0
     assert engine.step() == []
 
 
 def test_cancelling_what_is_unknown_or_over_is_no_news() -> None:
     engine = make_engine()
-    assert engine.cancel("a") is None
+    assert engine.cancel("a") == []
     engine.submit(request(max_tokens=1))
     drain(engine)
-    assert engine.cancel("a") is None
+    assert engine.cancel("a") == []
 
 
 def test_cancelling_one_leaves_the_others() -> None:
@@ -260,7 +260,7 @@ def test_a_failed_step_ends_those_who_run_and_spares_those_who_wait(
         ("b", "the engine failed: the plan broke"),
     ]
     assert {delta.finish_reason for delta in failed} == {FinishReason.ERROR}
-    assert engine.scheduler.pool.num_used == 0
+    assert engine.scheduler.cache.num_held == 0
     assert "a step of 2 sequences failed" in caplog.text
     heard = drain(engine)
     assert set(heard) == {"c"}

@@ -50,7 +50,7 @@ def test_news_become_responses_of_their_own_call(stage: FrontStage) -> None:
     first, second = stage.take(), stage.take()
     news = [
         News(2, (1,), "b", (b"b",), 2, 1),
-        News(1, (1,), "a", (b"a",), 2, 1, FinishReason.LENGTH),
+        News(1, (1,), "a", (b"a",), 2, 1, FinishReason.LENGTH, is_last=True),
     ]
     stage.host.link.send(Deltas(tuple(news)))
     first.await_end()
@@ -158,9 +158,9 @@ def test_a_front_is_ready_while_its_host_gives_signs_of_life(stage: FrontStage) 
     stage.clock.now_s += fronts.ALIVE_S + 1
     assert not stage.front.is_ready()
     stage.host.next_ping()
-    stage.host.link.send(Pong(1, 2, 30, 4, 5, 6))
+    stage.host.link.send(Pong(1, 2, 30, 4, 5))
     await_true(stage.front.is_ready)
-    assert stage.pongs == [Pong(1, 2, 30, 4, 5, 6)]
+    assert stage.pongs == [Pong(1, 2, 30, 4, 5)]
 
 
 def test_a_front_that_closes_takes_its_leave(stage: FrontStage) -> None:

@@ -140,7 +140,7 @@ def test_meters_that_fail_end_nothing(
         raise RuntimeError
 
     monkeypatch.setattr(stage.front, "_on_pong", broken)
-    stage.host.link.send(Pong(1, 2, 30, 4, 5, 6))
+    stage.host.link.send(Pong(1, 2, 30, 4, 5))
     call = stage.take()
     stage.host.tell(1, "a", FinishReason.STOP)
     call.await_end()

@@ -217,7 +217,7 @@ def test_a_ping_is_answered_by_the_engine(served: Stage) -> None:
     link.send(Ping())
     pong = link.receive()
     assert isinstance(pong, Pong)
-    assert (pong.num_running, pong.num_generated_tokens, pong.num_blocks) == (0, 3, 999)
+    assert (pong.num_running, pong.counters["num_generated_tokens"], pong.num_blocks) == (0, 3, 999)
 
 
 def test_a_front_that_does_not_read_is_cut_off_and_keeps_nobody_waiting(
@@ -248,7 +248,7 @@ def test_a_defect_in_what_a_front_hears_ends_its_link(
 def test_ending_sends_what_was_heard_before(served: Stage) -> None:
     link = served.join()
     link.send(submit(1))
-    await_true(lambda: served.worker._num_generated_tokens == 3)
+    await_true(lambda: served.engine.metrics.num_generated_tokens == 3)
     await_true(lambda: not served.engine.has_work)
     served.fronts.end_all()
     assert len(answer(link, 1)) == 3

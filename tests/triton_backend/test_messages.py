@@ -13,6 +13,7 @@ from triton_backend.messages import (
     Cancel,
     ControlText,
     Deltas,
+    Durations,
     Failed,
     FromFront,
     FromHost,
@@ -64,7 +65,18 @@ FROM_HOST = [
     Failed("no"),
     Deltas((LAST, News(2, (), "", (), 1, 0, FinishReason.ERROR, error="broken"))),
     Refused(3, RefusalKind.UNAVAILABLE, "later"),
-    Pong(1, 2, 3, 4, 5, 6),
+    Pong(
+        1,
+        2,
+        3,
+        4,
+        5,
+        "slots",
+        {"num_steps": 1},
+        {},
+        {"stop": 1},
+        {"ttft_s": Durations((1, 0), 0.5)},
+    ),
 ]
 
 

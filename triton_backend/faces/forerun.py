@@ -50,7 +50,7 @@ ALWAYS: tuple[Output, ...] = (
     (Tensor("token_ids", "INT32", -1), lambda news: integers(*news.token_ids)),
     (Tensor("text", "STRING", 1), lambda news: strings(news.text.encode())),
     (Tensor("token_bytes", "STRING", -1), lambda news: strings(*news.token_bytes)),
-    (Tensor("choice", "INT32", 1), lambda _: integers(0)),
+    (Tensor("choice", "INT32", 1), lambda news: integers(news.choice)),
     (
         Tensor("finish_reason", "STRING", 1),
         lambda news: strings((news.finish_reason or "").encode()),
@@ -61,7 +61,7 @@ ALWAYS: tuple[Output, ...] = (
     ),
     (Tensor("num_prompt_tokens", "INT32", 1), lambda news: integers(news.num_prompt_tokens)),
     (Tensor("num_generated_tokens", "INT32", 1), lambda news: integers(news.num_generated_tokens)),
-    (Tensor("num_cached_tokens", "INT32", 1), lambda _: integers(0)),
+    (Tensor("num_cached_tokens", "INT32", 1), lambda news: integers(news.num_cached_tokens)),
 )
 """`finish_reason` is empty until the last response; `stop_reason` is JSON: null, a token id or a stop string."""
 

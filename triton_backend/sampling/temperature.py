@@ -21,6 +21,7 @@ def weigh(logits: Float32, temperatures: Float32, logsumexp: Float32, *, vocab_s
     cumulative[:, -1] = np.inf
     mass = np.exp(logsumexp - largest / scale)
     return Kept(
+        weights=weights,
         cumulative=cumulative,
         mass=np.array([mass, mass]),
         next_weight=weights[:, -1] if num_tokens < vocab_size else np.zeros(num_rows),

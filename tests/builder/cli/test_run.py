@@ -55,6 +55,7 @@ def delta(name: str, text: str, count: int, reason: FinishReason | None = None) 
         stop_reason=None,
         num_prompt_tokens=3,
         num_generated_tokens=count,
+        is_last=reason is not None,
     )
 
 
