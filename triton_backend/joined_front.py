@@ -180,8 +180,10 @@ class JoinedFront:
                 self._link.send(message)
         except LinkError:
             pass  # The reader sees the end of the link too.
+        except Exception as error:  # noqa: BLE001 - without its message, which may quote an answer
+            logger.error("news could not be sent: %s", type(error).__name__)  # noqa: TRY400
         finally:
-            # Also after a defect: a front that hears no more must know, or its clients wait for ever.
+            # A front that hears no more must know, or its clients wait for ever.
             self._link.close()
 
     def _news(self, delta: Delta) -> News:

@@ -1,6 +1,6 @@
 """Time scripts/demo from a clean clone of HEAD, with an empty pip cache and then with the cache it filled.
 
-Aim: under 4 minutes cold on two cores. Usage: scripts/bench demo [--json FILE|-].
+Aim: under 6 minutes cold on two cores. Usage: scripts/bench demo [--json FILE|-].
 """
 
 import argparse

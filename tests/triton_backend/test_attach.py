@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from builder.artifact import manifest as manifests
 from builder.artifact.config import Limits
 from builder.errors import ArtifactError
 from tests.triton_backend.host_stage import PATIENCE_S
@@ -183,7 +184,8 @@ def test_an_artifact_that_was_replaced_has_another_place(
     manifest.write_bytes((tiny_artifact / "artifact.json").read_bytes())
     before = find_place(settings(copy), server="7", folder=tmp_path)
     assert before.digest == hashlib.sha256(manifest.read_bytes()).hexdigest()
-    manifest.write_bytes(manifest.read_bytes() + b" ")
+    another = replace(manifests.decode(manifest.read_bytes()), version="another")
+    manifest.write_bytes(manifests.encode(manifests.seal(another)))
     after = find_place(settings(copy), server="7", folder=tmp_path)
     assert (before.socket, before.digest) != (after.socket, after.digest)
 

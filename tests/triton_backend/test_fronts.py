@@ -1,7 +1,6 @@
 """Fronts of a host: each has its own requests, hears of them alone, and takes them along."""
 
 import logging
-import threading
 from typing import Any
 
 import pytest
@@ -238,7 +237,6 @@ def test_a_defect_in_what_a_front_hears_ends_its_link(
     served: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = served.join()
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)
     monkeypatch.setattr(served.model.tokenizer, "token_bytes", None)
     link.send(submit(1, max_tokens=900))
     assert link.receive() is None

@@ -1,11 +1,14 @@
 """`builder deploy` and `builder validate`: what they print, and how they refuse."""
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from builder.cli.main import main
+from triton_backend.launcher import deploy
 
 
 def run(*arguments: object) -> Result:
@@ -83,3 +86,16 @@ def test_what_a_repository_holds_of_others_is_said(repository: Path) -> None:
     (repository / "other").mkdir()
     (repository / "other" / "config.pbtxt").write_text('name: "other"')
     assert run("validate", repository).stdout.endswith("other: not written by builder deploy\n")
+
+
+def test_a_stop_signal_lets_deploy_clean_up(
+    artifact_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(deploy, "_write_model", stopped)
+    result = run("deploy", artifact_folder, tmp_path / "repository")
+    assert result.stderr == "error: interrupted\n"
+    assert result.exit_code == 1
+    assert list((tmp_path / "repository").iterdir()) == []
