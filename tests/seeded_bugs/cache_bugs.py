@@ -86,8 +86,8 @@ CACHE = {
         "evicted += self._drop(next(iter(self._idle.values())))",
         "evicted += self._drop(next(reversed(self._idle.values())))",
     ),
-    "the first block of a prompt is evicted first": Patch(
-        "kv.cache", "for block in reversed(blocks):", "for block in blocks:"
+    "blocks that others build on are evicted first": Patch(
+        "kv.cache", "                self._idle.move_to_end(each.block)\n", ""
     ),
     "evicted blocks can still be found": Patch(
         "kv.prefix_index",

@@ -120,8 +120,9 @@ class Effort:
         """Under `fair`, nobody new is admitted before one whose tenant was served less; idleness is no credit."""
         served = dict(self.scheduler._shares.served)
         alive = [*self.scheduler.running, *self.scheduler.waiting]
-        stayed = [self.before.served[each] for each in alive if each in self.before.served]
-        least = min(stayed, default=0)
+        # With nobody left the counters begin anew.
+        has_stayed = any(each in self.before.served for each in alive)
+        least = min(self.before.served.values()) if has_stayed else 0
         assert all(served[each.request.tenant] >= least for each in alive), "a tenant has credit"
         self.before.served = {each: served[each.request.tenant] for each in alive}
         new = [sequence for sequence in plan.admitted if sequence.num_admissions == 1]

@@ -93,6 +93,10 @@ class Run:
             self.check_progress(last)
             self.step()
             self.now += 1
+        if self.work.settings["cache_ttl_s"] is not None:
+            self.now += 1000
+            self.engine.scheduler.cache.expire()
+            assert not self.engine.scheduler.cache.num_cached, "cached beyond the time to live"
         self.watch.check_idle()
         assert not self.text_stage.live, "answers of the text stage lost"
         for story in self.stories.values():

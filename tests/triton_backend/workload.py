@@ -7,7 +7,7 @@ imported from it. The same number always gives the same workload.
 import hashlib
 import random
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from builder.artifact.config import Limits
@@ -42,12 +42,12 @@ def draw_workload(program: Any, number: int) -> Workload:
     rng = random.Random(number)  # noqa: S311
     is_tight = rng.random() < 0.5
     block_size = rng.choice([1, 2, 3]) if is_tight else rng.choice([1, 2, 3, 4, 8])
-    num_blocks = rng.randint(8, 14) if is_tight else rng.choice([8, 12, 16, 24, 40, 80, 200])
+    num_blocks = rng.randint(8, 14) if is_tight else rng.choice([8, 16, 40, 80, 200, 200])
     limits = Limits(
         max_seq_len=min(rng.randint(8, 48), (num_blocks - 1) * block_size + rng.randint(-2, 4)),
         max_num_seqs=rng.randint(1, 8),
         max_num_tokens=rng.choice([1, 2, 3, 5, 8, 16, 32]),
-        max_logit_rows=rng.choice([1, 2, 8, 8, 8]),
+        max_logit_rows=rng.choice([1, 2, 4, 8, 8]),
         num_blocks=num_blocks,
     )
     vocab_size = rng.choice([5, 70, 100])
@@ -73,7 +73,7 @@ def draw_workload(program: Any, number: int) -> Workload:
         settings=settings,
         arrivals=arrivals,
         cancels=cancels,
-        erasures={rng.randint(1, 20): b"one"} if rng.random() < 0.2 else {},
+        erasures={rng.randint(1, 20): rng.choice([b"", b"one"])} if rng.random() < 0.3 else {},
         failures=frozenset([rng.randint(1, 15)] if rng.random() < 0.15 else []),
         common=common,
     )
@@ -110,6 +110,8 @@ class Asks:
     limits: Limits
     block_size: int
     vocab_size: int
+    prompts: list[tuple[int, ...]] = field(default_factory=list)
+    """Those drawn so far."""
 
     def draw(self, request_id: str, step: int) -> Any:
         """Draw a request that arrives before `step`."""
@@ -117,10 +119,11 @@ class Asks:
         room = min(self.limits.max_seq_len, (self.limits.num_blocks - 1) * self.block_size + 1)
         num_prompt = rng.choice([1, rng.randint(1, room - 1), rng.randint(1, room - 1)])
         prompt = self.prompt(num_prompt)
+        self.prompts.append(prompt)
         return self.program.Request(
             request_id,
             prompt,
-            self.params(room - num_prompt, prompt),
+            self.params(room - len(prompt), prompt),
             domain=rng.choice(DOMAINS),
             store=rng.random() < 0.85,
             priority=rng.choice([0, 0, -1, 1]),
@@ -131,6 +134,8 @@ class Asks:
     def prompt(self, num_prompt: int) -> tuple[int, ...]:
         """Draw a prompt that begins as others do and goes on alone."""
         rng = self.rng
+        if self.prompts and rng.random() < 0.4:
+            return rng.choice(self.prompts)
         ids = beginning(rng.randrange(2), num_prompt, self.vocab_size)
         own = rng.choice([num_prompt, rng.randint(0, num_prompt), 0])
         return ids[: num_prompt - own] + tuple(rng.randrange(self.vocab_size) for _ in range(own))
@@ -174,11 +179,11 @@ class Asks:
             # Bans (-100), or negative logits, for every other id.
             bias = rng.choice([-100.0, -20.0])
             given["logit_bias"] = tuple((each, bias) for each in range(0, self.vocab_size, 2))
-        if rng.random() < 0.15:
+        if rng.random() < 0.25:
             given["repetition_penalty"] = rng.choice([0.5, 2.0])
-        if rng.random() < 0.15:
+        if rng.random() < 0.25:
             given["presence_penalty"] = rng.choice([-1.5, 0.25, 2.0])
-        if rng.random() < 0.15:
+        if rng.random() < 0.25:
             given["frequency_penalty"] = rng.choice([-0.5, 0.25, 2.0])
         if rng.random() < 0.2:
             given["min_p"] = rng.choice([0.01, 0.2, 0.7, 1.0])

@@ -201,7 +201,7 @@ def streamed(proof: Proof) -> Outcome:
 
 def all_of_it(proof: Proof) -> Outcome:
     """Serve twice in one engine with everything on: reuse, drafts, chunks, a full pool, joining in flight."""
-    executor = proof.tight_pool(len(proof.cases) // 2, max_num_tokens=CHUNK_TOKENS * 3)
+    executor = proof.tight_pool(0, max_num_tokens=CHUNK_TOKENS * 3)
     engine = proof.engine(executor, prefix_reuse=True, speculation=True)
     first = serve(engine, proof.cases, stagger=2)
     again = serve(engine, proof.cases[::-1], stagger=2)
