@@ -14,6 +14,7 @@ from pathlib import Path
 from builder.artifact import manifest as manifests
 from builder.artifact.store import hash_file, read_manifest
 from builder.errors import WorkError
+from triton_backend.engine_options import written_options
 from triton_backend.front_settings import FrontSettings
 from triton_backend.link import Link, LinkError
 from triton_backend.messages import VERSION, Failed, FromHost, Hello, Join
@@ -48,8 +49,10 @@ class HostPlace:
     command: tuple[str, ...]
 
 
-def find_place(settings: FrontSettings, *, server: str, folder: Path | None = None) -> HostPlace:
-    """Work out where the host of a deployment is.
+def find_place(
+    settings: FrontSettings, *, server: str, folder: Path | None = None, secret: Path | None = None
+) -> HostPlace:
+    """Work out where the host of a deployment is; `secret` is the file of the deployment's secret.
 
     `server` names the Triton server: two of them share no host. A host serves the artifact as it was when it
     started; fronts that see another one in the same folder have another host.
@@ -68,6 +71,8 @@ def find_place(settings: FrontSettings, *, server: str, folder: Path | None = No
         *(sys.executable, "-P", "-m", "triton_backend.host"),
         *("--socket", str(socket), "--artifact", str(artifact)),
         *(() if settings.threads is None else ("--threads", str(settings.threads))),
+        *(f"--engine={name}={text}" for name, text in written_options(settings.engine).items()),
+        *(() if secret is None else ("--secret-file", str(secret))),
     ]
     return HostPlace(socket, digest, tuple(command))
 

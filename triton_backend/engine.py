@@ -8,7 +8,6 @@ delta of `step`, or in one that `cancel` gives.
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from builder.errors import QueueFullError, RequestError
 from builder.targets.executor import Executor
@@ -263,4 +262,4 @@ class Engine:
         if sequence.siblings:
             return delta
         del self._requests[sequence.request.request_id]
-        return replace(delta, is_last=True)
+        return delta._replace(is_last=True)

@@ -121,7 +121,8 @@ class Front:
         if link is None:
             call.fail(ABSENT)
             return
-        self._submit(link, Submit(number, ask.prompt, ask.params))
+        submit = Submit(number, ask.prompt, ask.params, ask.terms, call.request_id)
+        self._submit(link, submit)
         self._has_news.set()
 
     def is_ready(self) -> bool:

@@ -16,12 +16,15 @@ from pathlib import Path
 from builder.artifact import manifest as manifests
 from builder.artifact.store import hash_file, open_artifact
 from builder.errors import EngineError, ForerunError
+from triton_backend.engine_options import read_assignments
 from triton_backend.fronts import Fronts
 from triton_backend.joined_front import Service
 from triton_backend.link import Link
 from triton_backend.loading import load_model
 from triton_backend.messages import VERSION, FromFront, Hello
+from triton_backend.reception import Reception
 from triton_backend.rendezvous import unmark
+from triton_backend.tenancy import read_secret
 from triton_backend.worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -45,6 +48,10 @@ class HostOptions:
     """Threads of the engine; None lets it take every core it may use."""
     grace_s: float
     """What a front that was killed gets to be back before the engine is given up."""
+    engine: tuple[str, ...] = ()
+    """Settings of the engine, as NAME=VALUE."""
+    secret: Path | None = None
+    """File of the secret under which callers are signed for; without one nobody shares blocks."""
 
 
 def serve(options: HostOptions, listener: socket.socket) -> int:
@@ -77,11 +84,14 @@ def serve(options: HostOptions, listener: socket.socket) -> int:
 
 def _load(options: HostOptions, fronts: Fronts) -> Service:
     """Verify the artifact and load its engine."""
+    config = read_assignments(options.engine)
+    secret = None if options.secret is None else read_secret(options.secret)
     artifact = open_artifact(options.artifact)
     digest = hash_file(artifact.path(manifests.FILE_NAME)).sha256
-    model = load_model(artifact, threads=options.threads)
+    model = load_model(artifact, threads=options.threads, config=config)
     hello = Hello(VERSION, digest, model.executor.vocab_size, model.executor.limits)
-    return Service(hello, model, Worker(model.engine, fronts), _encoding_threads())
+    reception = Reception(model, policy=config.policy, secret=secret)
+    return Service(hello, model, Worker(model.engine, fronts), _encoding_threads(), reception)
 
 
 def _told(error: Exception, artifact: Path) -> ForerunError:

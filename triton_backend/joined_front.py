@@ -28,7 +28,8 @@ from triton_backend.messages import (
     Refused,
     Submit,
 )
-from triton_backend.request import Delta, FinishReason, Request
+from triton_backend.reception import Reception
+from triton_backend.request import Delta, FinishReason
 from triton_backend.worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class Service:
     worker: Worker
     encode_later: Callable[[Callable[[], None]], None]
     """Run something on a thread that encodes prompts."""
+    reception: Reception
 
 
 class JoinedFront:
@@ -128,13 +130,7 @@ class JoinedFront:
     def _encode(self, submit: Submit) -> None:
         """Encode a prompt and hand the request to the worker, unless it was cancelled meanwhile."""
         try:
-            request = Request(
-                f"{self._number}/{submit.id}",
-                self._service.model.encode(submit.prompt),
-                submit.params,
-                # Nothing says yet who the caller is, so nobody shares blocks with it.
-                domain=None,
-            )
+            request = self._service.reception.request_of(f"{self._number}/{submit.id}", submit)
         except RequestError as error:
             self._refuse_encoding(submit.id, RefusalKind.INVALID, str(error))
             return

@@ -16,6 +16,8 @@ from builder.targets import open_executor
 from builder.targets.executor import Executor
 from triton_backend.answers import Answers
 from triton_backend.chat_template import ChatTemplate
+from triton_backend.config import EngineConfig
+from triton_backend.constraint import Constraint
 from triton_backend.engine import Engine
 from triton_backend.messages import ControlText, PlainText, Prompt, Segments, TokenIds
 from triton_backend.segments import Segment
@@ -34,6 +36,7 @@ class LoadedModel:
     tokenizer: Tokenizer
     executor: Executor
     engine: Engine
+    masks: GuidanceProvider
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """Give the ids of a prompt in any of its forms.
@@ -79,6 +82,24 @@ class LoadedModel:
                 could ever fit.
         """
         return self._encode_segments(template.render(messages))
+
+    def token_runs(self, word: str) -> tuple[tuple[int, ...], ...]:
+        """Give the ids that a word is written in, at the start of a text and after a space.
+
+        Raises:
+            RequestError: it is not valid Unicode.
+        """
+        bare = word.lstrip()
+        texts = (bare, f" {bare}") if bare else (word,)
+        return tuple(dict.fromkeys(tuple(self.tokenizer.encode(text)) for text in texts))
+
+    def prepare(self, constraint: Constraint) -> None:
+        """Compile a constraint ahead of its submit, on the thread of the caller: it may take half a second.
+
+        Raises:
+            RequestError: it is invalid, not supported, or too large to compile.
+        """
+        self.masks.prepare(constraint)
 
     def chat_template(self) -> ChatTemplate:
         """Compile the artifact's chat template.
@@ -132,7 +153,11 @@ class LoadedModel:
 
 
 def load_model(
-    artifact: Artifact, *, target: str | None = None, threads: int | None = None
+    artifact: Artifact,
+    *,
+    target: str | None = None,
+    threads: int | None = None,
+    config: EngineConfig | None = None,
 ) -> LoadedModel:
     """Load the tokenizer and the engine of a verified artifact; `close` what comes back.
 
@@ -150,14 +175,16 @@ def load_model(
         executor = undo.enter_context(
             contextlib.closing(open_executor(artifact, target=target, threads=threads))
         )
+        masks = _masks(tokenizer, executor.vocab_size)
         engine = Engine(
             executor,
             end_token_ids=ends,
             text_stage=Answers(tokenizer, ends),
-            mask_provider=_masks(tokenizer, executor.vocab_size),
+            mask_provider=masks,
+            config=config,
         )
         undo.pop_all()
-    return LoadedModel(artifact, tokenizer, executor, engine)
+    return LoadedModel(artifact, tokenizer, executor, engine, masks)
 
 
 def _masks(tokenizer: Tokenizer, vocab_size: int) -> GuidanceProvider:

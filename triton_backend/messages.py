@@ -12,7 +12,7 @@ from builder.artifact.config import Limits
 from triton_backend.request import FinishReason, SamplingParams, TokenLogprobs
 from triton_backend.segments import Segment
 
-VERSION = 2
+VERSION = 3
 """Of the messages. Both ends say theirs first; they serve each other only if it is the same."""
 
 
@@ -62,12 +62,47 @@ class Join(Struct, frozen=True, array_like=True, tag="join"):
     face: str
 
 
+class Claim(Struct, frozen=True, array_like=True):
+    """Who a request says it comes from; the host believes it if the tag is right (`tenancy.py`)."""
+
+    tenant: str
+    expires_s: int
+    tag: str
+
+    def __repr__(self) -> str:
+        """Leave out what could be sent again."""
+        return "Claim()"
+
+
+class Terms(Struct, frozen=True, array_like=True):
+    """What a request says besides its prompt and its sampling parameters."""
+
+    claim: Claim | None = None
+    cache_salt: str = ""
+    """Requests of one tenant share blocks only with those of the same salt."""
+    store: bool = True
+    """Whether its blocks may be reused."""
+    priority: int = 0
+    bad_words: tuple[str, ...] = ()
+    """As text; the host knows the ids."""
+
+    def __repr__(self) -> str:
+        """Leave out what the client wrote."""
+        return "Terms()"
+
+
+NO_TERMS = Terms()
+
+
 class Submit(Struct, frozen=True, array_like=True, tag="submit"):
     """Serve a request."""
 
     id: int
     prompt: Prompt
     params: SamplingParams
+    terms: Terms = NO_TERMS
+    request_id: str = ""
+    """The client's own name of it, which a claim's tag is for."""
 
 
 class Cancel(Struct, frozen=True, array_like=True, tag="cancel"):

@@ -23,6 +23,7 @@ from triton_backend.front_settings import read_settings
 from triton_backend.metrics import METRICS, Meters, Metric
 from triton_backend.protocol import Array
 from triton_backend.responder import Failure, FailureKind, log_defect
+from triton_backend.tenancy import named_secret
 
 # pb_utils is complete only after this module was imported, so what is in it is named here and looked up later.
 CODES = {
@@ -55,7 +56,9 @@ class TritonPythonModel:
             )
             face = find_face(settings.face)
             server = os.getppid()
-            door = HostDoor(find_place(settings, server=str(server)), settings.face)
+            secret = named_secret(os.environ)  # noqa: TID251 (a path alone; no answer depends on it)
+            place = find_place(settings, server=str(server), secret=secret)
+            door = HostDoor(place, settings.face)
             labels = {"model": name, "deployment": settings.deployment}
             meters = Meters({metric.series: TritonMeter(metric, labels) for metric in METRICS})
             self._front = Front(face, door, clock=time.monotonic, on_pong=meters.read)
@@ -104,6 +107,10 @@ class TritonCall:
     def parameters(self) -> dict[str, object]:
         parameters: dict[str, object] = json.loads(self._request.parameters() or "{}")
         return parameters
+
+    @property
+    def request_id(self) -> str:
+        return str(self._request.request_id())
 
     @property
     def wanted(self) -> frozenset[str]:

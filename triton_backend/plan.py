@@ -3,7 +3,6 @@
 The scheduler makes a plan, `step.py` lays it out, `commit.py` counts it as done.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,13 +34,15 @@ class Scheduled(NamedTuple):
         return self.num_tokens - len(self.drafted)
 
     @property
-    def rows(self) -> Iterator[LogitRow]:
+    def rows(self) -> list[LogitRow]:
         """The logit rows, in order."""
-        sequence = self.sequence
-        end = sequence.num_computed + self.num_tokens
-        for place in range(end - self.num_rows + 1, end + 1):
-            beyond = place - sequence.num_known
-            yield LogitRow(sequence, self.drafted[: max(beyond, 0)], max(-beyond, 0))
+        sequence, num_tokens, num_rows, drafted = self
+        # Drafts before the last row, or known tokens after it if negative.
+        last = sequence.num_computed + num_tokens - len(sequence.token_ids)
+        return [
+            LogitRow(sequence, drafted[:beyond]) if beyond >= 0 else LogitRow(sequence, (), -beyond)
+            for beyond in range(last - num_rows + 1, last + 1)
+        ]
 
 
 @dataclass(frozen=True, slots=True)

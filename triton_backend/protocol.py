@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from builder.errors import RequestError
-from triton_backend.messages import News, Prompt
+from triton_backend.messages import NO_TERMS, News, Prompt, Terms
 from triton_backend.request import SamplingParams
 
 Array = NDArray[Any]
@@ -45,6 +45,7 @@ class Ask:
     """Answer as tokens come; otherwise once, at the end."""
     write: Callable[[News], dict[str, Array]]
     """Give the tensors of a response; called once per response, in order."""
+    terms: Terms = NO_TERMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,10 @@ class Inputs:
         if array is None:
             return default
         return float(str(array[0])) if array.dtype.kind == "f" else array[0].item()
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """Give the numbers of a FP32 tensor, read as `scalar` reads one; none if it is absent."""
+        return tuple(float(str(value)) for value in self._arrays.get(name, ()))
 
     def integers(self, name: str) -> tuple[int, ...]:
         """Give the integers of a tensor, none if it is absent."""

@@ -52,6 +52,11 @@ class Call(Protocol):
         ...
 
     @property
+    def request_id(self) -> str:
+        """The client's name of it; empty if it gave none."""
+        ...
+
+    @property
     def wanted(self) -> Collection[str]:
         """Names of the outputs that the client wants."""
         ...

@@ -3,13 +3,12 @@
 The scheduler plans rows, the sampler reads them, commit appends what was drawn. A row belongs to one step.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from triton_backend.sequence import Sequence
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LogitRow:
+class LogitRow(NamedTuple):
     """The logits of the token after `num_known` others.
 
     |<-- token_ids of the sequence -->|<-- drafted -->| this row

@@ -166,12 +166,13 @@ class Scheduler:
         The newest sequence pays. It is not scheduled yet: those scheduled are older than `sequence`.
         """
         missing = self.pool.blocks_for(sequence.num_known) - len(sequence.block_table)
+        if missing <= 0:
+            return True
         while missing > self.cache.num_available:
             preempted.append(self._preempt())
             if preempted[-1] is sequence:
                 return False
-        if missing > 0:
-            sequence.block_table.extend(self.cache.allocate(missing))
+        sequence.block_table.extend(self.cache.allocate(missing))
         return True
 
     def _preempt(self) -> Sequence:

@@ -136,9 +136,6 @@ EDITS = {
     "frequency counts once": Patch(
         "sampling.penalties", "self.frequency * counts", "self.frequency"
     ),
-    "penalties do not count drafts": Patch(
-        "sampling.penalties", "np.array(self.row.drafted, np.int32)", "np.array([], np.int32)"
-    ),
     "a bad word may begin in the prompt": Patch(
         "sampling.bad_words",
         "min(row.num_generated, MAX_BAD_WORD_TOKENS - 1)",

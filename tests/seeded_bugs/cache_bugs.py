@@ -41,12 +41,6 @@ CACHE = {
         "self._common.longest(token_ids) // self._block_size",
         "-(-self._common.longest(token_ids) // self._block_size)",
     ),
-    "the domain after a common prefix is not in the key": Patch(
-        "kv.chain", "fork_key(previous, owner) if", "previous if"
-    ),
-    "a key holds the first token of its block alone": Patch(
-        "kv.chain", "token_ids[start : start + size]", "token_ids[start : start + 1]"
-    ),
     "a key is not chained": Patch(
         "kv.keys", "content = parent + int32_bytes(token_ids)", "content = int32_bytes(token_ids)"
     ),
@@ -101,11 +95,6 @@ CACHE = {
     ),
     "an evicted node is believed by those who found it": Patch(
         "kv.prefix_index", "            node.is_indexed = False\n", ""
-    ),
-    "erasing forgets first blocks alone": Patch(
-        "kv.cache",
-        "if node.domain == domain and node.is_indexed:",
-        "if node.domain == domain and not node.children:",
     ),
     "those in flight publish what was erased": Patch(
         "engine", "                    sequence.chain.close()\n", "                    pass\n"

@@ -15,17 +15,11 @@ SCHEDULER = {
         "allowance", "        self.num_rows -= share.num_rows\n", ""
     ),
     "drafts do not spend the budget": Patch("allowance", "self.num_tokens -= len(drafted)", "pass"),
-    "drafts do not spend logit rows": Patch("allowance", "self.num_rows -= len(drafted)", "pass"),
     "newcomers are admitted when the budget is spent": Patch(
         "scheduler", "if allowance.is_spent or _is_cut(shares):", "if _is_cut(shares):"
     ),
     "newcomers are admitted behind a prompt that is cut": Patch(
         "scheduler", "if allowance.is_spent or _is_cut(shares):", "if allowance.is_spent:"
-    ),
-    "one newcomer a step is admitted": Patch(
-        "scheduler",
-        "        while self.waiting:\n",
-        "        while self.waiting and not copies[1:]:\n",
     ),
     "more sequences run than there are logit rows": Patch(
         "scheduler", "min(limits.max_num_seqs, limits.max_logit_rows)", "limits.max_num_seqs"

@@ -13,6 +13,7 @@ from builder.artifact.config import Limits
 from builder.errors import RequestError
 from builder.targets.scripted.execute import ScriptedExecutor
 from tests.triton_backend.making import make_limits
+from triton_backend.config import PolicyName
 from triton_backend.engine import Engine
 from triton_backend.fronts import Fronts
 from triton_backend.joined_front import Service
@@ -26,9 +27,11 @@ from triton_backend.messages import (
     PlainText,
     TokenIds,
 )
+from triton_backend.reception import Reception
 from triton_backend.worker import Worker
 
 PATIENCE_S = 60
+SECRET = b"s" * 32
 HELLO = Hello(VERSION, "ab", 50, Limits(1000, 100, 1000, 100, 1000))
 
 
@@ -78,7 +81,8 @@ class Stage:
 
     def load(self) -> None:
         model: Any = self.model
-        self.loaded.set_result(Service(HELLO, model, self.worker, self.work.put))
+        reception = Reception(model, policy=PolicyName.FCFS, secret=SECRET)
+        self.loaded.set_result(Service(HELLO, model, self.worker, self.work.put, reception))
 
     def connect(self) -> Link[FromHost]:
         ours, theirs = socket.socketpair()

@@ -1,7 +1,7 @@
 """Our own face: token ids, text or typed segments in; ids, text, bytes, logprobs and usage out.
 
-Every response has every output that was wanted; those of log-probabilities only if the request asks for any, and
-bytes only if the client names the outputs that it wants. Special tokens that a `text` spells stay text; control
+Every response is about one choice; the last response of a request is the last of its last choice. It has every output
+that was wanted; those of log-probabilities only if the request asks for any, and bytes only if the client names the outputs that it wants. Special tokens that a `text` spells stay text; control
 tokens come as ids or as `control` segments.
 """
 
@@ -11,6 +11,7 @@ from functools import partial
 from itertools import chain
 
 from builder.errors import RequestError, unknown_name
+from triton_backend.faces.forerun_fields import CLAIM, params_of, terms_of
 from triton_backend.messages import News, PlainText, Prompt, Segments, TokenIds
 from triton_backend.protocol import (
     Array,
@@ -23,7 +24,6 @@ from triton_backend.protocol import (
     integers,
     strings,
 )
-from triton_backend.request import SamplingParams
 from triton_backend.segments import Segment, SegmentKind
 
 INPUTS = (
@@ -42,6 +42,23 @@ INPUTS = (
     Tensor("ignore_eos", "BOOL", 1),
     Tensor("logprobs", "INT32", 1),
     Tensor("stream", "BOOL", 1),
+    Tensor("include_stop", "BOOL", 1),
+    Tensor("prompt_logprobs", "INT32", 1),
+    Tensor("num_choices", "INT32", 1),
+    Tensor("min_p", "FP32", 1),
+    Tensor("repetition_penalty", "FP32", 1),
+    Tensor("presence_penalty", "FP32", 1),
+    Tensor("frequency_penalty", "FP32", 1),
+    Tensor("logit_bias_ids", "INT32", -1),
+    Tensor("logit_bias", "FP32", -1),
+    Tensor("bad_words", "STRING", -1),
+    Tensor("logits_processors", "STRING", -1),
+    Tensor("constraint_kind", "STRING", 1),
+    Tensor("constraint", "STRING", 1),
+    Tensor("speculation", "BOOL", 1),
+    Tensor("priority", "INT32", 1),
+    Tensor("cache_salt", "STRING", 1),
+    Tensor("no_store", "BOOL", 1),
 )
 
 Output = tuple[Tensor, Callable[[News], Array]]
@@ -63,7 +80,7 @@ ALWAYS: tuple[Output, ...] = (
     (Tensor("num_generated_tokens", "INT32", 1), lambda news: integers(news.num_generated_tokens)),
     (Tensor("num_cached_tokens", "INT32", 1), lambda news: integers(news.num_cached_tokens)),
 )
-"""`finish_reason` is empty until the last response; `stop_reason` is JSON: null, a token id or a stop string."""
+"""`finish_reason` is empty until the last response of a choice; `stop_reason` is JSON: null, a token id or a stop string."""
 
 ASKED: tuple[Output, ...] = (
     (
@@ -85,6 +102,26 @@ ASKED: tuple[Output, ...] = (
 )
 """Only where the request has `logprobs`. The `top_` ones are `[tokens, k]`, flattened."""
 
+OF_PROMPT: tuple[Output, ...] = (
+    (
+        Tensor("prompt_logprobs", "FP32", -1),
+        lambda news: floats(*(told.logprob for told in news.prompt_logprobs)),
+    ),
+    (
+        Tensor("prompt_top_ids", "INT32", -1),
+        lambda news: integers(*chain.from_iterable(told.top_ids for told in news.prompt_logprobs)),
+    ),
+    (
+        Tensor("prompt_top_logprobs", "FP32", -1),
+        lambda news: floats(
+            *chain.from_iterable(told.top_logprobs for told in news.prompt_logprobs)
+        ),
+    ),
+)
+"""The same of the prompt, but for its first token, where the request has `prompt_logprobs`: in the first response of
+choice 0, and empty in all others."""
+
+OUTPUTS = tuple(tensor for tensor, _ in ALWAYS + ASKED + OF_PROMPT)
 BYTES = frozenset({"token_bytes", "top_bytes"})
 """They may hold a part of a character, which JSON can't. Triton's generate calls, which answer in JSON, want all outputs."""
 PROMPTS = ("token_ids", "text", "segments")
@@ -99,27 +136,21 @@ def read(inputs: Inputs, parameters: Parameters, wanted: Collection[str]) -> Ask
         RequestError: names the tensor or parameter that is wrong.
     """
     for name in parameters:
-        if name not in TRITONS_OWN:
+        if name not in TRITONS_OWN and name not in CLAIM:
             raise RequestError(_unknown_parameter(name))
-    params = SamplingParams(
-        temperature=inputs.scalar("temperature", 1.0),
-        top_k=inputs.scalar("top_k", 0),
-        top_p=inputs.scalar("top_p", 1.0),
-        seed=inputs.scalar("seed"),
-        max_tokens=inputs.scalar("max_tokens"),
-        min_tokens=inputs.scalar("min_tokens", 0),
-        stop_token_ids=inputs.integers("stop_token_ids"),
-        stop=inputs.texts("stop"),
-        ignore_eos=inputs.scalar("ignore_eos", False),
-        logprobs=inputs.scalar("logprobs"),
-    )
-    names = set(wanted) if len(wanted) < len(ALWAYS + ASKED) else set(wanted) - BYTES
-    outputs = ALWAYS if params.logprobs is None else ALWAYS + ASKED
+    params = params_of(inputs)
+    names = set(wanted) if len(wanted) < len(OUTPUTS) else set(wanted) - BYTES
+    outputs = ALWAYS
+    if params.logprobs is not None:
+        outputs += ASKED
+    if params.prompt_logprobs is not None:
+        outputs += OF_PROMPT
     return Ask(
         prompt=_prompt(inputs),
         params=params,
         is_streaming=inputs.scalar("stream", True),
         write=partial(_write, [output for output in outputs if output[0].name in names]),
+        terms=terms_of(inputs, parameters),
     )
 
 
@@ -162,4 +193,4 @@ def _write(outputs: Iterable[Output], news: News) -> dict[str, Array]:
     return {tensor.name: value(news) for tensor, value in outputs}
 
 
-FORERUN = Face("forerun", INPUTS, tuple(tensor for tensor, _ in ALWAYS + ASKED), read)
+FORERUN = Face("forerun", INPUTS, OUTPUTS, read)

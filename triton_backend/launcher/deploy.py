@@ -10,11 +10,13 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from builder.artifact.store import read_manifest
 from builder.errors import UserError
+from triton_backend.config import EngineConfig
+from triton_backend.engine_options import written_options
 from triton_backend.front_settings import DEPLOYMENT
 from triton_backend.launcher.config_file import CONFIG, format_config, read_config
 from triton_backend.launcher.deployed import (
@@ -38,6 +40,7 @@ class Deployment:
     artifact: Path
     threads: int | None = None
     """Threads of the engine; None lets it take every core it may use."""
+    engine: EngineConfig = field(default_factory=EngineConfig)
 
     @property
     def faces(self) -> Mapping[str, str]:
@@ -48,7 +51,8 @@ class Deployment:
         """Give what the front of a face is told."""
         threads = {} if self.threads is None else {"threads": str(self.threads)}
         artifact = str(self.artifact.resolve())
-        return {"face": face, "deployment": self.name, "artifact": artifact, **threads}
+        engine = written_options(self.engine)
+        return {"face": face, "deployment": self.name, "artifact": artifact, **threads, **engine}
 
 
 UNKNOWN = ""

@@ -14,6 +14,8 @@ from typing import TypeAlias
 
 import psutil  # type: ignore[import-untyped]
 
+from triton_backend.tenancy import SECRET_VARIABLE
+
 Process: TypeAlias = psutil.Process
 MARK_NAME = "FORERUN_SERVER"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (where Linux keeps it)
@@ -24,8 +26,10 @@ KILL_ROUNDS = 3
 STUB = "triton_python_backend_stub"
 
 
-def server_environment(inherited: Mapping[str, str], *, mark: str) -> dict[str, str]:
-    """Give the environment in which a server finds this Python, its library and its packages."""
+def server_environment(
+    inherited: Mapping[str, str], *, mark: str, secret: Path | None = None
+) -> dict[str, str]:
+    """Give the environment in which a server finds this Python, its library, its packages and its secret's file."""
     libraries = [str(sysconfig.get_config_var("LIBDIR")), inherited.get("LD_LIBRARY_PATH")]
     programs = [str(Path(sys.executable).parent), inherited.get("PATH")]
     return {
@@ -34,6 +38,8 @@ def server_environment(inherited: Mapping[str, str], *, mark: str) -> dict[str, 
         "LD_LIBRARY_PATH": ":".join(filter(None, libraries)),
         "PATH": ":".join(filter(None, programs)),
         MARK_NAME: mark,
+        # Empty: the secret of another server, above this one, is not this one's.
+        SECRET_VARIABLE: "" if secret is None else str(secret),
     }
 
 

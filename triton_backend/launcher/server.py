@@ -23,7 +23,10 @@ from triton_backend.launcher.installation import Installation, link_backends
 from triton_backend.launcher.model_control import ModelControl
 from triton_backend.launcher.preflight import check_installation
 from triton_backend.launcher.unfinished import UnfinishedAnswers
+from triton_backend.tenancy import write_secret
 
+SECRET = "secret"
+"""File in the private folder."""
 POLL_S = 0.05
 TAIL_LINES = 30
 SETTLE_S = 3.0
@@ -82,7 +85,9 @@ class TritonServer:
         )
         self._plan = plan
         inherited = os.environ  # noqa: TID251 (programs need PATH; no result depends on it)
-        environment = family.server_environment(inherited, mark=self.mark)
+        environment = family.server_environment(inherited, mark=mark, secret=folder / SECRET)
+        self.secret = write_secret(folder / SECRET)
+        """Under which this server's engine hosts believe who a caller is."""
         check_installation(plan.installation, environment)
         options = self._options(link_backends(folder, plan.installation))
         with self.log.open("wb") as log:
