@@ -20,14 +20,14 @@ class Allowance:
         """Whether there is nothing left for another sequence."""
         return not (self.num_tokens and self.num_rows)
 
-    def share(self, sequence: Sequence, *, num_reserved_rows: int = 0) -> Scheduled:
-        """Give a sequence what it can use of what is left, but for some rows; 0 tokens if there is nothing."""
+    def share(self, sequence: Sequence) -> Scheduled:
+        """Give a sequence what it can use of what is left; 0 tokens if there is nothing."""
         first, pending = sequence.num_computed, sequence.num_pending
         most = self.num_tokens
         if pending > 1:
             most = min(most, self.num_prompt_tokens)
-        first_row = max(first, sequence.first_row)
-        end = min(first + min(pending, most), first_row + self.num_rows - num_reserved_rows)
+        first_row = sequence.first_row
+        end = min(first + pending, first + most, first_row + self.num_rows)
         share = Scheduled(sequence, end - first, max(0, end - first_row))
         self.num_tokens -= share.num_tokens
         self.num_rows -= share.num_rows

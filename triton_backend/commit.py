@@ -52,10 +52,11 @@ def commit(
     end = 0
     for share in plan.scheduled:
         start, end = end, end + share.num_rows
-        start += _tell_prompt(share, rows[start:end])
+        drawn = rows[start:end]
+        num_told = _tell_prompt(share, drawn)
         share.sequence.num_computed += share.num_known_tokens
-        if start < end:
-            deltas.append(_append(share, rows[start:end], text_stage))
+        if num_told < len(drawn):
+            deltas.append(_append(share, drawn[num_told:], text_stage))
     assert end == len(rows), "other rows were sampled than planned"
     return deltas
 
@@ -85,7 +86,8 @@ def _append(share: Scheduled, drawn: list[Drawn], text_stage: TextStage) -> Delt
     """Append what was drawn as long as it is what was guessed, and one token more."""
     sequence, run = share.sequence, _Run([], [])
     is_first = not sequence.num_generated
-    for (token_id, told), guess in zip(drawn, (*share.drafted, None), strict=True):
+    guesses = (*share.drafted, None)
+    for (token_id, told), guess in zip(drawn, guesses):  # noqa: B905 - one each; asking costs as much again
         _take(run, sequence, token_id, text_stage)
         if told is not None and run.error is None:
             run.logprobs.append(told)

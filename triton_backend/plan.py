@@ -37,12 +37,15 @@ class Scheduled(NamedTuple):
     def rows(self) -> list[LogitRow]:
         """The logit rows, in order."""
         sequence, num_tokens, num_rows, drafted = self
-        # Drafts before the last row, or known tokens after it if negative.
+        # How many drafts are before the last row; below 0, how many known tokens are after it.
         last = sequence.num_computed + num_tokens - len(sequence.token_ids)
-        return [
-            LogitRow(sequence, drafted[:beyond]) if beyond >= 0 else LogitRow(sequence, (), -beyond)
-            for beyond in range(last - num_rows + 1, last + 1)
-        ]
+        rows = []
+        for beyond in range(last - num_rows + 1, last + 1):
+            if beyond >= 0:
+                rows.append(LogitRow(sequence, drafted[:beyond]))
+            else:
+                rows.append(LogitRow(sequence, (), -beyond))
+        return rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ at least one token in every step, and only the newest can have more than one pen
 from collections.abc import Callable
 
 from builder.artifact.config import Limits
-from builder.errors import QueueFullError
+from builder.errors import QueueFullError, RequestError
 from triton_backend.allowance import Allowance
 from triton_backend.config import EngineConfig
 from triton_backend.kv.cache import BlockCache
@@ -62,22 +62,29 @@ class Scheduler:
         return self.cache.pool
 
     def check_room(self, request: Request) -> None:
-        """Refuse a new request while the queue is full.
+        """Refuse a new request while the queue has no room for all its choices.
 
         Raises:
             QueueFullError: says how full it may be.
+            RequestError: not even an empty queue has room for so many choices.
         """
+        count, bound = request.params.num_choices, self._config.max_waiting
+        if count > self.max_running + bound:
+            raise RequestError(
+                f"num_choices {count} is more than can be taken at once: {self.max_running} answers run"
+                f" and {bound} wait (max_waiting); ask for fewer."
+            )
         free = self.max_running - len(self.running)
-        if len(self.waiting) - free >= self._config.max_waiting:
+        if len(self.waiting) + count - free > bound:
             raise QueueFullError(
-                f"the queue is full: {len(self.waiting)} answers wait already, for {free} free places"
-                f" (max_waiting {self._config.max_waiting}); try again later."
+                f"the queue is full: {len(self.waiting)} answers wait already and {count} would be added,"
+                f" for {free} free places (max_waiting {bound}); try again later."
             )
         most = self._config.max_waiting_tokens
         if most is None or not self.waiting:
             return
         num_tokens = sum(sequence.num_known for sequence in self.waiting)
-        if num_tokens + len(request.prompt_token_ids) > most:
+        if num_tokens + count * len(request.prompt_token_ids) > most:
             raise QueueFullError(
                 f"the queue is full: {num_tokens} tokens wait already (max_waiting_tokens {most});"
                 " try again later."
@@ -109,8 +116,7 @@ class Scheduler:
         index = 0
         while index < len(self.running):
             if self._cover(self.running[index], preempted):
-                later = len(self.running) - index - 1
-                shares.append(allowance.share(self.running[index], num_reserved_rows=later))
+                shares.append(allowance.share(self.running[index]))
             index += 1
 
         num_running = len(self.running)

@@ -135,7 +135,7 @@ def serve(options: Options) -> None:
     with contextlib.suppress(KeyboardInterrupt), running_server(plan) as triton:
         triton.wait_ready(options.ready_timeout)
         config = server_config(
-            shim_settings(repository, plan.addresses, api_keys),
+            shim_settings(repository, plan.addresses, api_keys, secret=triton.secret),
             host=options.host,
             port=options.openai_port,
             drain_s=math.ceil(options.drain_timeout),
@@ -171,14 +171,15 @@ def launch_plan(options: Options, repository: Repository) -> LaunchPlan:
 
 
 def shim_settings(
-    repository: Repository, addresses: Addresses, api_keys: tuple[str, ...]
+    repository: Repository, addresses: Addresses, api_keys: tuple[str, ...], *, secret: bytes
 ) -> ShimSettings:
-    """Tell the shim what it serves: every model with the `forerun` face."""
+    """Tell the shim what it serves: every model with the `forerun` face. Engines know its callers by the secret."""
     fronts = [front for front in repository.fronts if front.settings.face == "forerun"]
     return ShimSettings(
         grpc_address=addresses.grpc,
         models=tuple(ServedModel(front.model, front.settings.artifact) for front in fronts),
         api_keys=api_keys,
+        secret=secret,
     )
 
 

@@ -100,21 +100,21 @@ EDITS = {
     ),
     "edited rows keep the old normaliser": Patch(
         "sampling.edits",
-        "logsumexp=_replaced(result.logsumexp, places, anew.logsumexp)",
-        "logsumexp=result.logsumexp",
+        "anew.argmax[0], anew.logsumexp[0]",
+        "anew.argmax[0], logsumexp[place]",
     ),
     "edits are forgotten in full rows": Patch(
         "sampling.edits",
-        "edited[place] if place in edited else result.full_row(place)",
+        "_edited(result.full_row(place), edits.get(place, ()))",
         "result.full_row(place)",
     ),
     "edits change the executor's own rows": Patch(
         "sampling.edits",
-        "np.stack([result.full_row(place) for place in places])",
-        "[result.full_row(place) for place in places]",
+        "logits = row.copy()",
+        "logits = row",
     ),
     "one edit a row is applied": Patch(
-        "sampling.edits", "for edit in edits[place]:", "for edit in edits[place][:1]:"
+        "sampling.edits", "for edit in edits:", "for edit in edits[:1]:"
     ),
     "a raised id does not move the arg-max of another": Patch(
         "sampling.logit_bias", "else (bias <= 0)", "else True"
@@ -198,8 +198,8 @@ COMMIT = {
     ),
     "the token that ends an answer is not told": Patch(
         "commit",
-        "token_ids=tuple(run.token_ids)",
-        "token_ids=tuple(run.token_ids)[: run.reason is None]",
+        "        tuple(run.token_ids),",
+        "        tuple(run.token_ids)[: run.reason is None],",
     ),
 }
 

@@ -21,11 +21,17 @@ SCHEDULER = {
     "newcomers are admitted behind a prompt that is cut": Patch(
         "scheduler", "if allowance.is_spent or _is_cut(shares):", "if allowance.is_spent:"
     ),
+    "one newcomer a step is admitted": Patch(
+        "scheduler",
+        "            shares.append(allowance.share(sequence))\n        return None\n",
+        "            shares.append(allowance.share(sequence))\n"
+        "            return WaitReason.BUDGET if self.waiting else None\n        return None\n",
+    ),
     "more sequences run than there are logit rows": Patch(
         "scheduler", "min(limits.max_num_seqs, limits.max_logit_rows)", "limits.max_num_seqs"
     ),
     "the log-probabilities of a prompt take more rows than there are": Patch(
-        "allowance", "first_row + self.num_rows - num_reserved_rows", "first_row + 10**6"
+        "allowance", "first_row + self.num_rows)", "first_row + 10**6)"
     ),
     "a preempted sequence keeps its count of computed tokens": Patch(
         "scheduler", "        newest.num_computed = 0\n", ""
@@ -108,7 +114,13 @@ SCHEDULER = {
         "scheduler", "        del sequence.block_table[num_kept:]\n", ""
     ),
     "the queue takes one more than it may": Patch(
-        "scheduler", ">= self._config.max_waiting:", "> self._config.max_waiting:"
+        "scheduler", "+ count - free > bound", "+ count - free > bound + 1"
+    ),
+    "all choices of a request take one place in the queue": Patch(
+        "scheduler", "len(self.waiting) + count - free", "len(self.waiting) + 1 - free"
+    ),
+    "the prompt of all choices counts once": Patch(
+        "scheduler", "num_tokens + count * len", "num_tokens + len"
     ),
     "tokens that wait are not bounded": Patch(
         "scheduler", "if most is None or not self.waiting:", "if most is None or self.waiting:"

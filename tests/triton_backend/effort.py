@@ -94,14 +94,9 @@ class Effort:
             assert not (is_cut and drafted), "drafts after tokens that are pending"
             if not is_cut:
                 continue
-            assert item is plan.scheduled[-1] or asks, "an older one is cut"
+            assert item is plan.scheduled[-1], "an older one is cut"
             spent = not tokens or not self.num_chunk_tokens(plan)
-            assert spent or (asks and not rows - self.num_reserved(plan, item)), "cut without need"
-
-    def num_reserved(self, plan: Any, item: Any) -> int:
-        """Rows that a prompt's log-probabilities may not take: one for each that runs after it."""
-        del plan, item
-        return 0
+            assert spent or (asks and not rows), "cut without need"
 
     def num_chunk_tokens(self, plan: Any) -> int:
         """Count the tokens of prompts that the step had left; below 0, it has too many."""

@@ -34,24 +34,22 @@ def test_a_single_token_takes_nothing_of_what_prompts_may_have() -> None:
 
 
 @pytest.mark.parametrize(
-    ("computed", "told", "rows", "reserved", "expected"),
+    ("computed", "told", "rows", "expected"),
     [
-        (0, 0, 99, 0, (10, 10)),
-        (0, 0, 4, 0, (4, 4)),
-        (0, 0, 4, 3, (1, 1)),
-        (4, 4, 4, 0, (4, 4)),
-        (0, 4, 4, 0, (8, 4)),  # computed again after a preemption, but told already
-        (0, 9, 4, 0, (10, 1)),
+        (0, 0, 99, (10, 10)),
+        (0, 0, 4, (4, 4)),
+        (4, 4, 4, (4, 4)),
+        (0, 4, 4, (8, 4)),  # computed again after a preemption, but told already
+        (0, 9, 4, (10, 1)),
     ],
 )
 def test_a_prompt_with_logprobs_is_cut_by_rows(
-    computed: int, told: int, rows: int, reserved: int, expected: tuple[int, int]
+    computed: int, told: int, rows: int, expected: tuple[int, int]
 ) -> None:
     sequence = make_sequence("a", 10, prompt_logprobs=0)
     sequence.num_computed = computed
     sequence.prompt_logprobs = [None] * told  # type: ignore[list-item]
-    share = Allowance(99, rows, 99).share(sequence, num_reserved_rows=reserved)
-    assert share == Scheduled(sequence, *expected)
+    assert Allowance(99, rows, 99).share(sequence) == Scheduled(sequence, *expected)
 
 
 @pytest.mark.parametrize(

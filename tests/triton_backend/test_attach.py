@@ -17,6 +17,7 @@ from builder.errors import ArtifactError
 from tests.triton_backend.host_stage import PATIENCE_S
 from triton_backend import attach as attaching
 from triton_backend.attach import AttachError, HostDoor, HostPlace, find_place
+from triton_backend.config import EngineConfig
 from triton_backend.front_settings import FrontSettings
 from triton_backend.link import Link
 from triton_backend.messages import VERSION, Failed, FromFront, Hello, Join, Pong
@@ -191,11 +192,15 @@ def test_an_artifact_that_was_replaced_has_another_place(
 
 
 def test_the_host_is_told_what_to_serve(tiny_artifact: Path, tmp_path: Path) -> None:
-    place = find_place(settings(tiny_artifact, threads=3), server="7", folder=tmp_path)
+    engine = EngineConfig(policy="fair", speculation=True)
+    asked = settings(tiny_artifact, threads=3, engine=engine)
+    place = find_place(asked, server="7", folder=tmp_path, secret=Path("/private/secret"))
     assert place.command[1:4] == ("-P", "-m", "triton_backend.host")
     assert place.command[4:] == (
         *("--socket", str(place.socket), "--artifact", str(tiny_artifact)),
         *("--threads", "3"),
+        *("--engine=policy=fair", "--engine=speculation=true"),
+        *("--secret-file", "/private/secret"),
     )
 
 

@@ -1,7 +1,12 @@
 """The engine, case by case; `test_workloads.py` has the mixtures."""
 
+from collections.abc import Collection
+from itertools import count
+
 import pytest
 
+from builder.errors import QueueFullError
+from builder.targets.scripted.execute import ScriptedExecutor
 from tests.triton_backend.engines import (
     PROMPT,
     VOCAB,
@@ -11,9 +16,11 @@ from tests.triton_backend.engines import (
     request,
     token_ids,
 )
-from tests.triton_backend.fakes import FakeText
+from tests.triton_backend.fakes import FakeMask, FakeMasks, FakeText
+from tests.triton_backend.making import make_limits
 from tests.triton_backend.oracle import Model
 from triton_backend.config import EngineConfig
+from triton_backend.constraint import Constraint, ConstraintKind
 from triton_backend.engine import fresh_seed
 from triton_backend.request import FinishReason, SamplingParams
 
@@ -108,6 +115,31 @@ def test_without_a_seed_each_request_draws_its_own() -> None:
         engine.submit(request(name, temperature=100, seed=seed))
     heard = drain(engine)
     assert token_ids(heard["a"]) == token_ids(heard["d"]) != token_ids(heard["c"])
+
+
+class CountingMasks(FakeMasks):
+    """Counts the constraints that are compiled."""
+
+    num_started = 0
+
+    def start(self, constraint: Constraint, stopping_ids: Collection[int]) -> FakeMask:
+        self.num_started += 1
+        return super().start(constraint, stopping_ids)
+
+
+def test_a_full_queue_refuses_before_it_compiles_a_constraint_or_draws_a_seed() -> None:
+    masks, seeds = CountingMasks(), count()
+    config = EngineConfig(max_waiting=1)
+    executor = ScriptedExecutor(make_limits(max_num_seqs=1), block_size=4, vocab_size=VOCAB)
+    engine = make_engine(
+        executor, config=config, mask_provider=masks, draw_seed=lambda: next(seeds)
+    )
+    constraint = Constraint(ConstraintKind.CHOICE, "3 0")
+    for name in "ab":
+        engine.submit(request(name, constraint=constraint))
+    with pytest.raises(QueueFullError):
+        engine.submit(request("c", constraint=constraint))
+    assert (masks.num_started, next(seeds)) == (2, 2)
 
 
 def test_fresh_seeds_differ_and_are_seeds() -> None:

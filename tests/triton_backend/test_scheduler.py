@@ -2,7 +2,7 @@
 
 import pytest
 
-from builder.errors import QueueFullError
+from builder.errors import QueueFullError, RequestError
 from tests.triton_backend.making import (
     compute,
     make_request,
@@ -219,16 +219,13 @@ def test_the_tokens_of_a_prompt_with_logprobs_each_take_a_row() -> None:
     assert [share.num_tokens for share in plan.scheduled] == [1, 1]
 
 
-def test_rows_of_a_prompt_leave_one_for_each_that_runs() -> None:
-    scheduler = make_scheduler(max_logit_rows=5)
+def test_a_prompt_with_logprobs_takes_the_rows_that_those_before_it_leave() -> None:
     asks = make_sequence("asks", 9, prompt_logprobs=0)
-    asks.num_admissions = 1
-    asks.block_table.extend(scheduler.pool.allocate(3))
-    scheduler.running.append(asks)
+    scheduler = make_scheduler(asks, make_sequence("behind", 1), max_logit_rows=5)
     make_running(scheduler, "b", 3, num_computed=2, num_blocks=1)
     make_running(scheduler, "c", 3, num_computed=2, num_blocks=1)
     shares = scheduler.plan().scheduled
-    assert [(share.num_tokens, share.num_rows) for share in shares] == [(3, 3), (1, 1), (1, 1)]
+    assert [(share.num_tokens, share.num_rows) for share in shares] == [(1, 1), (1, 1), (3, 3)]
 
 
 @pytest.mark.parametrize(
@@ -275,6 +272,22 @@ def test_the_queue_takes_what_there_is_place_for_and_then_so_many_more() -> None
     scheduler.check_room(make_request("new", (1,)))
 
 
+def test_every_choice_of_a_request_takes_a_place_in_the_queue() -> None:
+    scheduler = make_scheduler(max_num_seqs=2, settings={"max_waiting": 3})
+    scheduler.check_room(make_request("all", (1,), num_choices=5))
+    scheduler.add(make_sequence("a", 1))
+    scheduler.check_room(make_request("fits", (1,), num_choices=4))
+    with pytest.raises(QueueFullError, match="1 answers wait already and 5 would be added"):
+        scheduler.check_room(make_request("one too many", (1,), num_choices=5))
+
+
+def test_more_choices_than_an_empty_queue_takes_are_refused_for_good() -> None:
+    scheduler = make_scheduler(max_num_seqs=2, settings={"max_waiting": 3})
+    with pytest.raises(RequestError, match=r"2 answers run and 3 wait \(max_waiting\)") as caught:
+        scheduler.check_room(make_request("all", (1,), num_choices=6))
+    assert not isinstance(caught.value, QueueFullError)
+
+
 def test_the_queue_is_bounded_in_tokens_too_but_never_when_it_is_empty() -> None:
     scheduler = make_scheduler(settings={"max_waiting_tokens": 10})
     scheduler.check_room(make_request("long", (1,) * 50))
@@ -282,3 +295,5 @@ def test_the_queue_is_bounded_in_tokens_too_but_never_when_it_is_empty() -> None
     scheduler.check_room(make_request("fits", (1,) * 2))
     with pytest.raises(QueueFullError, match=r"8 tokens wait already \(max_waiting_tokens 10\)"):
         scheduler.check_room(make_request("long", (1,) * 3))
+    with pytest.raises(QueueFullError, match="8 tokens wait already"):
+        scheduler.check_room(make_request("choices", (1,) * 2, num_choices=2))

@@ -55,18 +55,20 @@ class Watch:
             return
         ttl_s = self.work.settings["cache_ttl_s"]
         assert not stored or ttl_s is not None, "evicts more than it needs"
-        # A block goes with the one it builds on, however new it is.
-        assert not stored or self.engine._clock() - min(stored) >= ttl_s, "forgets too soon"
+        # What is stored is a use of all that it builds on, so nothing new goes with something old.
+        assert not stored or self.engine._clock() - max(stored) >= ttl_s, "forgets too soon"
 
     def room_in_queue(self, request: Any) -> bool:
         """Say whether the queue has room for a request."""
         scheduler, settings = self.engine.scheduler, self.work.settings
         waiting = list(scheduler.waiting)
         places = self.effort.max_running - len(scheduler.running)
-        if len(waiting) - places >= settings["max_waiting"]:
+        count = request.params.num_choices
+        if len(waiting) + count > places + settings["max_waiting"]:
             return False
         bound = settings["max_waiting_tokens"]
-        tokens = sum(sequence.num_known for sequence in waiting) + len(request.prompt_token_ids)
+        tokens = sum(sequence.num_known for sequence in waiting)
+        tokens += count * len(request.prompt_token_ids)
         return bound is None or not waiting or tokens <= bound
 
     def erased(self, domain: bytes) -> None:

@@ -81,7 +81,9 @@ def _logit_bias(inputs: Inputs) -> tuple[tuple[int, float], ...]:
 def _constraint(inputs: Inputs) -> Constraint | None:
     kinds, texts = inputs.texts("constraint_kind"), inputs.texts("constraint")
     if len(kinds) != len(texts):
-        raise RequestError("constraint_kind and constraint belong together; one of them is missing.")
+        raise RequestError(
+            "constraint_kind and constraint belong together; one of them is missing."
+        )
     if not kinds:
         return None
     (kind,), (text,) = kinds, texts

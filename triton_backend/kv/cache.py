@@ -180,7 +180,9 @@ class BlockCache:
             chain.path.append(node)
             added.append(node)
         self.pool.share([node.block for node in added])
-        self._tell_stored(added)
+        if added:
+            self._use(chain.path[:start])
+            self._tell_stored(added)
 
     def erase(self, domain: bytes) -> int:
         """Forget all blocks of a domain, and count them. Who holds some keeps them, unpublished.
@@ -232,6 +234,15 @@ class BlockCache:
     def _is_idle(self, block: int) -> bool:
         """Whether a block is published and held by nobody but the index."""
         return self.pool.num_references(block) == 1 and block in self._index.by_block
+
+    def _use(self, path: Iterable[Node]) -> None:
+        """Note that a path is built on now, by one who may hold copies of it instead.
+
+        What is idle of it would go soon otherwise, and take the new blocks along.
+        """
+        idle = [node for node in path if node.block in self._idle]
+        if idle:
+            self._rest(idle[-1])
 
     def _rest(self, node: Node) -> None:
         """Note that a block and all it builds on were used until now, where nobody holds them.

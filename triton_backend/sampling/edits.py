@@ -6,16 +6,12 @@ full row; a greedy one only if an edit may move its arg-max.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol
 
-import numpy as np
-
-from builder.artifact.step import Float32, Int32, RowAsks, StepResult
+from builder.artifact.step import Float32, RowAsks, StepResult
 from builder.targets.executor import result_from_rows
 from triton_backend.request import SamplingParams
 from triton_backend.rows import LogitRow
-
-_Values = TypeVar("_Values", Int32, Float32)
 
 
 class Edit(Protocol):
@@ -58,19 +54,31 @@ def apply_edits(
     ]
     if not places:
         return result
-    logits = np.stack([result.full_row(place) for place in places])
-    for line, place in zip(logits, places, strict=True):
-        for edit in edits[place]:
-            edit.apply(line)
-    anew = result_from_rows(logits, RowAsks(asks.num_candidates, asks.temperatures[places]))
-    edited = dict(zip(places, logits, strict=True))
+    argmax, logsumexp = result.argmax.copy(), result.logsumexp.copy()
+    ids, logits = result.candidate_ids.copy(), result.candidate_logits.copy()
+    for place in places:
+        # One after the other: a row that is answered while it is in the core's cache costs half.
+        temperature = asks.temperatures[place : place + 1]
+        of_row = RowAsks(asks.num_candidates if temperature[0] > 0 else 0, temperature)
+        anew = result_from_rows(_edited(result.full_row(place), edits[place])[None], of_row)
+        argmax[place], logsumexp[place] = anew.argmax[0], anew.logsumexp[0]
+        if of_row.num_candidates:
+            ids[place], logits[place] = anew.candidate_ids[0], anew.candidate_logits[0]
     return StepResult(
-        argmax=_replaced(result.argmax, places, anew.argmax),
-        candidate_ids=_replaced(result.candidate_ids, places, anew.candidate_ids),
-        candidate_logits=_replaced(result.candidate_logits, places, anew.candidate_logits),
-        logsumexp=_replaced(result.logsumexp, places, anew.logsumexp),
-        full_row=lambda place: edited[place] if place in edited else result.full_row(place),
+        argmax=argmax,
+        candidate_ids=ids,
+        candidate_logits=logits,
+        logsumexp=logsumexp,
+        full_row=lambda place: _edited(result.full_row(place), edits.get(place, ())),
     )
+
+
+def _edited(row: Float32, edits: Sequence[Edit]) -> Float32:
+    """Give a copy of logits `[V]` with edits done to it."""
+    logits = row.copy()
+    for edit in edits:
+        edit.apply(logits)
+    return logits
 
 
 def _is_plain(params: SamplingParams) -> bool:
@@ -89,10 +97,3 @@ def _is_plain(params: SamplingParams) -> bool:
 def _may_move(edits: Sequence[Edit], argmax: int) -> bool:
     """Whether an arg-max (a real one: -1 is no id) may be another id after the edits."""
     return argmax >= 0 and not all(edit.keeps(argmax) for edit in edits)
-
-
-def _replaced(whole: _Values, places: list[int], values: _Values) -> _Values:
-    """Copy `whole` with other values in some rows."""
-    copy = whole.copy()
-    copy[places] = values
-    return copy

@@ -82,13 +82,14 @@ def test_the_shim_serves_the_models_with_our_own_face() -> None:
         for name in ("a", "b")
         for face in ("forerun", "vllm")
     )
-    settings = shim_settings(Repository(fronts, (), ()), ADDRESSES, ("key",))
+    settings = shim_settings(Repository(fronts, (), ()), ADDRESSES, ("key",), secret=b"s" * 32)
     assert [(model.name, model.artifact) for model in settings.models] == [
         ("forerun_a", Path("/artifacts/a")),
         ("forerun_b", Path("/artifacts/b")),
     ]
     assert settings.grpc_address == "127.0.0.1:2"
     assert settings.api_keys == ("key",)
+    assert settings.secret == b"s" * 32
 
 
 def test_every_service_has_a_url() -> None:

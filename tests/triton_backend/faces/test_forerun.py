@@ -86,9 +86,7 @@ def test_every_input_counts() -> None:
         cache_salt=strings(b"mine"),
         no_store=np.array([True]),
     )
-    assert ask.terms == Terms(
-        cache_salt="mine", store=False, priority=-2, bad_words=("no", "né")
-    )
+    assert ask.terms == Terms(cache_salt="mine", store=False, priority=-2, bad_words=("no", "né"))
     assert ask.params == SamplingParams(
         min_p=0.05,
         include_stop=True,
@@ -181,7 +179,9 @@ def test_who_vouches_for_a_caller_comes_in_parameters() -> None:
     assert read().terms.claim is None
 
 
-@pytest.mark.parametrize("change", [{"tenant_expires": "7"}, {"tenant_expires": True}, {"tenant": 7}])
+@pytest.mark.parametrize(
+    "change", [{"tenant_expires": "7"}, {"tenant_expires": True}, {"tenant": 7}]
+)
 def test_a_claim_of_a_wrong_type_is_refused_by_name(change: dict[str, object]) -> None:
     claim = {"tenant": "t", "tenant_expires": 7, "tenant_tag": "ab"} | change
     with pytest.raises(RequestError, match=f"the parameter {next(iter(change))} must be a"):

@@ -29,7 +29,7 @@ class Model:
         self.blocks: dict[Name, int] = {}
         """Published blocks."""
         self.used: dict[Name, tuple[int, float]] = {}
-        """At which turn, and when, a block was last given back, or one that builds on it was."""
+        """At which turn, and when, a block was last given back or built on, or one that builds on it was."""
         self.turn = 0
 
     def names(self, domain: bytes, tokens: Sequence[int], common: int) -> list[Name]:
@@ -54,9 +54,17 @@ class Model:
                 best = max(best, shared - start)
         return blocks, best
 
-    def publish(self, names: list[Name], table: Sequence[int]) -> None:
-        for name, block in zip(names, table, strict=False):
-            self.blocks.setdefault(name, block)
+    def publish(
+        self, names: list[Name], table: Sequence[int], held: set[int], now_s: float
+    ) -> None:
+        """Take in what is new; it is a use of what it builds on, where nobody holds that."""
+        pairs = zip(names, table, strict=False)
+        new = {name: block for name, block in pairs if name not in self.blocks}
+        self.blocks |= new
+        self.turn += 1
+        for other, block in self.blocks.items():
+            if block not in held and any(name.builds_on(other) for name in new):
+                self.used[other] = self.turn, now_s
 
     def give_back(self, released: Collection[int], held: set[int], now_s: float) -> None:
         """Note the use of what was released, and of all it builds on, where nobody holds it."""

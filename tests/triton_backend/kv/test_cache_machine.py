@@ -91,7 +91,7 @@ class CacheMachine(RuleBasedStateMachine):
         if player.chain.domain is not None:
             computed = player.token_ids[: player.num_computed]
             names = self.model.names(player.chain.domain, computed, self.common[player])
-            self.model.publish(names, player.table)
+            self.model.publish(names, player.table, self.held, self.ledger.clock.now_s)
 
     @precondition(has_players)
     @rule(place=PLACES, token=st.integers(0, 1))

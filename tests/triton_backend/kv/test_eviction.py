@@ -5,7 +5,7 @@ import random
 import pytest
 
 from builder.errors import EngineError
-from tests.triton_backend.kv.ledger import Ledger
+from tests.triton_backend.kv.ledger import Ledger, Player
 
 A, B = b"a", b"b"
 
@@ -150,6 +150,39 @@ def test_what_is_held_does_not_expire() -> None:
     assert ledger.cache.expire() == 0
     ledger.clock.now_s = 110
     assert ledger.cache.expire() == 2
+
+
+def two_of_one_prompt(ledger: Ledger) -> tuple[Player, Player]:
+    """Two who compute a prompt of two blocks side by side; the first's first block is the one that is found."""
+    players = [ledger.start(A, prompt(1, 2)) for _ in range(2)]
+    first, second = (player for player in players if player is not None)
+    ledger.compute(first, 4)
+    ledger.compute(second, 4)
+    return first, second
+
+
+def test_who_builds_on_a_block_uses_it_while_holding_a_copy_of_its_own() -> None:
+    ledger = Ledger(ttl_s=4)
+    first, second = two_of_one_prompt(ledger)
+    ledger.stop(first)
+    ledger.clock.now_s = 3
+    ledger.compute(second)
+    ledger.clock.now_s = 4
+    assert ledger.cache.expire() == 0
+    assert found(ledger, prompt(1, 2)) == [2]
+    ledger.clock.now_s = 7
+    assert ledger.cache.expire() == 2
+    ledger.check()
+
+
+def test_a_block_that_is_built_on_is_evicted_after_what_was_given_back_before() -> None:
+    ledger = Ledger(num_blocks=10)
+    first, second = two_of_one_prompt(ledger)
+    ledger.stop(first)
+    ledger.serve(A, *prompt(2, 2))
+    ledger.compute(second)
+    ledger.cache.allocate(ledger.cache.pool.num_free + 2)
+    assert found(ledger, prompt(1, 2), prompt(2, 2)) == [2, 0]
 
 
 def test_without_a_time_to_live_nothing_expires() -> None:
