@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from builder.cli.failures import printable
 from triton_backend.launcher.deploy import Deployment, deploy
 
 
@@ -45,4 +46,4 @@ def command(
     root = artifact.resolve()
     deployment = Deployment(root.name if name is None else name, vllm_name, root, threads)
     deploy(repository, deployment, replace_existing=force)
-    click.echo(f"{repository}: {' and '.join(deployment.faces)}")
+    click.echo(printable(f"{repository}: {' and '.join(deployment.faces)}"))

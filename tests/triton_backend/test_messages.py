@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from builder.artifact.config import Limits
 from triton_backend.messages import (
     VERSION,
+    Busy,
     Cancel,
     ControlText,
     Deltas,
@@ -65,6 +66,7 @@ FROM_HOST = [
     Deltas((LAST, News(2, (), "", (), 1, 0, FinishReason.ERROR, error="broken"))),
     Refused(3, RefusalKind.UNAVAILABLE, "later"),
     Pong(1, 2, 3, 4, 5, 6),
+    Busy(0.5),
 ]
 
 

@@ -2,7 +2,8 @@
 
 Every response has every output that was wanted; those of log-probabilities only if the request asks for any, and
 bytes only if the client names the outputs that it wants. Special tokens that a `text` spells stay text; control
-tokens come as ids or as `control` segments.
+tokens come as ids or as `control` segments. Answers stream unless the request says `stream` false, which Triton's
+`generate` needs: it refuses a second response, and only after the whole answer.
 """
 
 import json
@@ -24,7 +25,7 @@ from triton_backend.protocol import (
     strings,
 )
 from triton_backend.request import SamplingParams
-from triton_backend.segments import Segment, SegmentKind
+from triton_backend.segments import MAX_SEGMENTS, Segment, SegmentKind
 
 INPUTS = (
     Tensor("token_ids", "INT32", -1),
@@ -142,6 +143,10 @@ def _segments(texts: tuple[str, ...], kinds: tuple[str, ...]) -> Segments:
     if len(texts) != len(kinds):
         raise RequestError(
             f"segments and segment_kinds must be equally many; got {len(texts)} and {len(kinds)}."
+        )
+    if len(texts) > MAX_SEGMENTS:
+        raise RequestError(
+            f"a prompt has at most {MAX_SEGMENTS} segments; got {len(texts)}. Join neighbouring texts."
         )
     for place, kind in enumerate(kinds):
         if kind not in list(SegmentKind):
