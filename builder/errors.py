@@ -64,7 +64,12 @@ class ServerError(WorkError):
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     """Describe an unknown name, with close matches and the whole list of known ones."""
+    return f"unknown {kind} {name!r}.{known_names(name, known)}"
+
+
+def known_names(name: str, known: Iterable[str]) -> str:
+    """Give the names that are close to an unknown one, and all known ones, without repeating it."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
-    return f"unknown {kind} {name!r}.{hint} Known: {', '.join(names) or 'none'}."
+    return f"{hint} Known: {', '.join(names) or 'none'}."

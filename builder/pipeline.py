@@ -76,14 +76,14 @@ class Progress(Protocol):
         ...
 
 
-def plan(request: CompileRequest) -> BuildPlan:
-    """Open the checkpoint and decide everything about the build.
+def plan(request: CompileRequest, *, shows_bars: bool = False) -> BuildPlan:
+    """Open the checkpoint and decide everything about the build; a download may show bars on stderr.
 
     Raises:
         UserError: the checkpoint can't be read, or something asked for is not supported.
     """
     chosen = tuple((asked, targets.resolve(asked)) for asked in dict.fromkeys(request.targets))
-    checkpoint = open_checkpoint(request.model)
+    checkpoint = open_checkpoint(request.model, shows_bars=shows_bars)
     config = replace(archs.read_config(checkpoint.config), tied_head=has_tied_head(checkpoint))
     checkpoint.tokenizer.check_fits(config.vocab_size)
     (first, *others) = dict.fromkeys(name for _, name in chosen)

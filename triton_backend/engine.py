@@ -7,6 +7,7 @@ of `step`, or in the one `cancel` gives.
 
 import logging
 import secrets
+import traceback
 from collections.abc import Callable, Iterable
 
 from builder.errors import ArtifactError, ForerunError, RequestError
@@ -121,8 +122,8 @@ class Engine:
         plan = self.scheduler.plan()
         try:
             token_ids, logprobs = self._compute(plan)
-        except Exception as failure:
-            logger.exception("a step of %d sequences failed", len(plan.scheduled))
+        except Exception as failure:  # noqa: BLE001 - those who run fail, and others go on
+            _log(plan, failure)
             deltas = self._fail_running(failure)
         else:
             deltas = commit(plan, token_ids, text_stage=self._text_stage, logprobs=logprobs)
@@ -152,3 +153,10 @@ class Engine:
     def _forget(self, delta: Delta) -> None:
         """Drop the sequence of a last delta, and free its blocks."""
         self.scheduler.remove(self._sequences.pop(delta.request_id))
+
+
+def _log(plan: StepPlan, failure: Exception) -> None:
+    """Log where a step failed, without the message: a library's may quote token ids or text."""
+    where = "".join(traceback.format_tb(failure.__traceback__))
+    kind = type(failure).__name__
+    logger.error("a step of %d sequences failed: %s\n%s", len(plan.scheduled), kind, where)

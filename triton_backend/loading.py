@@ -18,6 +18,7 @@ from triton_backend.answers import Answers
 from triton_backend.chat_template import ChatTemplate
 from triton_backend.engine import Engine
 from triton_backend.messages import ControlText, PlainText, Prompt, Segments, TokenIds
+from triton_backend.segments import Segment
 from triton_backend.tokenizer import Tokenizer
 
 TOKENIZER = "tokenizer/tokenizer.json"
@@ -43,29 +44,28 @@ class LoadedModel:
             case TokenIds(token_ids):
                 return token_ids
             case PlainText(text):
-                self._refuse_too_long(len(text))
                 return self.encode_text(text)
             case ControlText(text):
-                self._refuse_too_long(len(text))
                 return self.encode_with_control(text)
             case Segments(segments):
-                self._refuse_too_long(sum(len(segment.text) for segment in segments))
-                return tuple(self.tokenizer.encode_segments(segments))
+                return self._encode_segments(segments)
 
     def encode_text(self, text: str) -> tuple[int, ...]:
         """Give the ids of a completion prompt; special tokens that it spells stay text.
 
         Raises:
-            RequestError: it is not valid Unicode.
+            RequestError: it is not valid Unicode, or longer than could ever fit.
         """
+        self._refuse_too_long(len(text))
         return self._framed(self.tokenizer.encode(text))
 
     def encode_with_control(self, text: str) -> tuple[int, ...]:
         """Give the ids of a completion prompt; special tokens that it spells are those tokens.
 
         Raises:
-            RequestError: it is not valid Unicode.
+            RequestError: it is not valid Unicode, or longer than could ever fit.
         """
+        self._refuse_too_long(len(text))
         return self._framed(self.tokenizer.encode_with_control(text))
 
     def encode_chat(
@@ -74,9 +74,10 @@ class LoadedModel:
         """Give the ids of a chat, ready for the answer; the template writes all control tokens.
 
         Raises:
-            RequestError: the template refuses the messages, or they are not valid Unicode.
+            RequestError: the template refuses the messages, or they are not valid Unicode, or longer than
+                could ever fit.
         """
-        return tuple(self.tokenizer.encode_segments(template.render(messages)))
+        return self._encode_segments(template.render(messages))
 
     def chat_template(self) -> ChatTemplate:
         """Compile the artifact's chat template.
@@ -99,6 +100,10 @@ class LoadedModel:
     def close(self) -> None:
         """Free the engine."""
         self.executor.close()
+
+    def _encode_segments(self, segments: Sequence[Segment]) -> tuple[int, ...]:
+        self._refuse_too_long(sum(len(segment.text) for segment in segments))
+        return tuple(self.tokenizer.encode_segments(segments))
 
     @cached_property
     def _longest_token(self) -> int:

@@ -52,7 +52,11 @@ class Blocks:
         self._sin = self._table("rope.sin", sin)
 
     def weight(self, name: str, *shape: int) -> ir.Value:
-        """Take a tensor of the checkpoint, which must have this shape."""
+        """Take a tensor of the checkpoint, which must have this shape.
+
+        Raises:
+            CheckpointError: it is missing, or has another shape.
+        """
         if name in self.emit.initializers:
             return self.emit.initializers[name]
         tensor = self._weights.take(name)

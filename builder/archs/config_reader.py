@@ -65,7 +65,11 @@ class ConfigReader:
         return default if value is None else value
 
     def size(self, name: str, default: int | None = None, *, most: int = MAX_SIZE) -> int:
-        """Give a field that must be a positive integer, `most` at the largest."""
+        """Give a field that must be a positive integer, `most` at the largest.
+
+        Raises:
+            CheckpointError: it is absent or another thing.
+        """
         value = self.get(name, default)
         if value is None:
             raise CheckpointError(f"config.json lacks {name}, which this architecture needs")
@@ -76,7 +80,11 @@ class ConfigReader:
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
-        """Give a field that must be a positive finite number."""
+        """Give a field that must be a positive finite number.
+
+        Raises:
+            CheckpointError: it is absent or another thing.
+        """
         value = self.get(name, default)
         if value is None:
             raise CheckpointError(f"config.json lacks {name}, which this architecture needs")
@@ -87,7 +95,11 @@ class ConfigReader:
         return float(value)  # type: ignore[arg-type]
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """Give a field that must be true or false."""
+        """Give a field that must be true or false.
+
+        Raises:
+            CheckpointError: it is another thing.
+        """
         value = self.get(name, default)
         if not isinstance(value, bool):
             raise CheckpointError(
@@ -96,7 +108,11 @@ class ConfigReader:
         return value
 
     def choice(self, name: str, known: Iterable[str], default: str) -> str:
-        """Give a field that must be one of some names."""
+        """Give a field that must be one of some names.
+
+        Raises:
+            UnsupportedError: it is none of them.
+        """
         value = self.get(name, default)
         if value not in (known := sorted(known)):
             raise UnsupportedError(
@@ -105,7 +121,11 @@ class ConfigReader:
         return str(value)
 
     def require(self, name: str, *allowed: object) -> None:
-        """Refuse a field unless it is absent, null, or has one of the values that change nothing."""
+        """Refuse a field unless it is absent, null, or has one of the values that change nothing.
+
+        Raises:
+            UnsupportedError: it has another value.
+        """
         value = self.get(name)
         if value is not None and value not in allowed:
             raise UnsupportedError(
@@ -114,7 +134,11 @@ class ConfigReader:
             )
 
     def finish(self) -> None:
-        """Refuse fields that nobody read."""
+        """Refuse fields that nobody read.
+
+        Raises:
+            UnsupportedError: names them.
+        """
         left = sorted(
             name
             for name, value in self._raw.items()
@@ -131,7 +155,12 @@ class ConfigReader:
 
 
 def read_rope(reader: ConfigReader, max_positions: int, head_dim: int) -> RopeConfig:
-    """Read rotary settings in both spellings: `rope_theta` with `rope_scaling`, or `rope_parameters`."""
+    """Read rotary settings in both spellings: `rope_theta` with `rope_scaling`, or `rope_parameters`.
+
+    Raises:
+        UnsupportedError: the scaling is of a kind that is not implemented.
+        CheckpointError: a setting has no sense.
+    """
     scaling = reader.get("rope_scaling")
     parameters = reader.get("rope_parameters")
     if scaling is not None and parameters is not None and scaling != parameters:

@@ -6,6 +6,9 @@ These nouns know nothing of files, graphs or targets; they are what a manifest s
 
 from dataclasses import dataclass
 
+ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "int64": 8}
+"""Bytes of one number, by the name of its type."""
+
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
@@ -59,7 +62,7 @@ class KVGroup:
     @property
     def bytes_per_token(self) -> int:
         """Bytes of keys and values that one token holds in all layers of the group."""
-        size = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "int64": 8}[self.dtype]
+        size = ELEMENT_BYTES[self.dtype]
         return 2 * len(self.layers) * self.num_kv_heads * self.head_dim * size
 
 

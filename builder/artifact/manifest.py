@@ -4,15 +4,20 @@ It is written last and read first: no engine library sees a byte before it has b
 """
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 import msgspec
 
-from builder.artifact.config import KVGeometry, Limits, ModelConfig
+from builder.artifact.config import ELEMENT_BYTES, KVGeometry, Limits, ModelConfig
 from builder.errors import ArtifactError
 
 SCHEMA = 1
 FILE_NAME = "artifact.json"
+MAX_SIZE = 2**31 - 1
+"""Steps speak of tokens, blocks and slots in int32."""
+ENGINE_FOLDERS = ("engines/", "weights/")
+"""Folders that hold nothing but what an engine is made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,21 +167,69 @@ def _check_meaning(manifest: Manifest) -> None:
     Raises:
         ArtifactError: names the field.
     """
-    limits, kv = manifest.limits, manifest.kv
-    sizes = {
-        "limits": min(asdict(limits).values()),
-        "kv.block_size": kv.block_size,
-        "kv.groups": len(kv.groups),
-        "engines": len(manifest.engines),
-        "limits.num_blocks": limits.num_blocks - 1,
-        "model.vocab_size": manifest.model.vocab_size,
-    }
-    for name, size in sizes.items():
-        if size < 1:
-            raise ArtifactError(f"{FILE_NAME}: {name} can't be right; compile the model again")
+    checks = (_wrong_sizes, _wrong_kv, _wrong_engines, _wrong_files, _wrong_ids)
+    wrong = next((name for check in checks for name in check(manifest)), None)
+    if wrong is not None:
+        raise ArtifactError(f"{FILE_NAME}: {wrong} can't be right; compile the model again")
+
+
+def _wrong_sizes(manifest: Manifest) -> Iterator[str]:
+    """Name sizes that are not positive, or that contradict others."""
+    for part, noun in (("limits", manifest.limits), ("model", manifest.model)):
+        for name, value in asdict(noun).items():
+            if type(value) is int and not 0 < value <= MAX_SIZE:
+                yield f"{part}.{name}"
+    limits = manifest.limits
+    if manifest.kv.block_size < 1:
+        yield "kv.block_size"
+    if not 1 < limits.num_blocks <= MAX_SIZE // manifest.kv.block_size:
+        yield "limits.num_blocks"  # a slot is an int32
+    if limits.max_seq_len > manifest.model.max_positions:
+        yield "limits.max_seq_len"
+    if limits.max_num_seqs > limits.max_num_tokens:
+        yield "limits.max_num_seqs"
+    if limits.max_logit_rows > limits.max_num_tokens:
+        yield "limits.max_logit_rows"
+
+
+def _wrong_kv(manifest: Manifest) -> Iterator[str]:
+    """Name groups that don't share the layers of the model among them, or have no size."""
+    groups, model = manifest.kv.groups, manifest.model
+    if sorted(layer for group in groups for layer in group.layers) != list(range(model.num_layers)):
+        yield "kv.groups"
+    for group in groups:
+        if group.dtype not in ELEMENT_BYTES:
+            yield "dtype in kv.groups"
+        if not (0 < group.num_kv_heads <= MAX_SIZE and 0 < group.head_dim <= MAX_SIZE):
+            yield "a size in kv.groups"
+
+
+def _wrong_engines(manifest: Manifest) -> Iterator[str]:
+    """Name engines without files or bindings, and files of engines that no engine names."""
+    owned = {path for engine in manifest.engines for path in (engine.path, engine.weights) if path}
+    if not manifest.engines:
+        yield "engines"
+    yield from (f"{path!r} in engines" for path in sorted(owned - set(manifest.files)))
     for engine in manifest.engines:
-        for path in (engine.path, engine.weights):
-            if path is not None and path not in manifest.files:
-                raise ArtifactError(
-                    f"{FILE_NAME} names {path!r}, which is no file of it; compile the model again"
-                )
+        if not engine.inputs or not engine.outputs:
+            yield "engines without bindings"
+    for name in manifest.files:
+        if name.startswith(ENGINE_FOLDERS) and name not in owned:
+            yield f"{name!r}, which no engine uses,"
+
+
+def _wrong_files(manifest: Manifest) -> Iterator[str]:
+    """Name files that no system could hold, and sizes below zero."""
+    for name, record in manifest.files.items():
+        if not name or not name.isprintable() or record.size_bytes < 0:
+            yield f"{name!r} in files"
+
+
+def _wrong_ids(manifest: Manifest) -> Iterator[str]:
+    """Name token ids that the model lacks."""
+    tokenizer, vocab_size = manifest.tokenizer, manifest.model.vocab_size
+    ids = (*tokenizer.prefix_ids, *tokenizer.suffix_ids, *tokenizer.end_token_ids)
+    if not 0 < tokenizer.vocab_size <= vocab_size:
+        yield "tokenizer.vocab_size"
+    if not all(0 <= token_id < vocab_size for token_id in ids):
+        yield "an id in tokenizer"

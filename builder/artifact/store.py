@@ -13,8 +13,8 @@ import fcntl
 import glob
 import hashlib
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +24,8 @@ from builder.artifact.manifest import FileRecord, Manifest
 from builder.errors import ArtifactError, BuildError, UserError
 
 HASH_CHUNK_BYTES = 1 << 22
+UNIQUE_BYTES = 8
+"""In the names of folders that are being written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,12 @@ def check_free(destination: Path, *, replace_existing: bool) -> None:
         )
     if not os.access(destination.parent, os.W_OK):
         raise UserError(f"the folder {destination.parent} is not writable; choose another -o")
+    longest = os.pathconf(destination.parent, "PC_NAME_MAX")
+    if len(os.fsencode(_prefix(destination))) + 2 * UNIQUE_BYTES > longest:
+        raise UserError(
+            f"the name of -o is too long: beside it stands a folder with "
+            f"{len(_prefix(Path())) + 2 * UNIQUE_BYTES} more bytes while it is written, and names have at most {longest}"
+        )
     if not os.path.lexists(destination):
         return
     if not _is_artifact_alone(destination):
@@ -94,32 +102,43 @@ def staged(destination: Path) -> Iterator[Path]:
     Raises:
         BuildError: the disk is full.
     """
+    # Named before it is made: an interrupt in between then leaves nothing that only a lost result names.
+    folder = destination.parent / f"{_prefix(destination)}{secrets.token_hex(UNIQUE_BYTES)}"
     try:
         _remove_abandoned(destination)
-        folder = Path(tempfile.mkdtemp(prefix=_prefix(destination), dir=destination.parent))
-        folder.chmod(0o777 & ~_umask())
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise _cannot_write(destination, error) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield folder
+        with _made_and_locked(folder):
+            yield folder
+    except BrokenPipeError:  # of whoever watches: no file of ours is a pipe
+        raise
     except OSError as error:
         raise _cannot_write(destination, error) from error
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
+
+
+@contextlib.contextmanager
+def _made_and_locked(folder: Path) -> Iterator[None]:
+    folder.mkdir()
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        _remove(folder)  # while it is locked: nobody else takes it for an abandoned one
         os.close(lock)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder if it is there; an interrupt in the middle only comes afterwards."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except KeyboardInterrupt:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _prefix(destination: Path) -> str:
     return f".{destination.name}.partial-"
-
-
-def _umask() -> int:
-    """Give the process's umask, which can only be read by setting it."""
-    umask = os.umask(0o077)
-    os.umask(umask)
-    return umask
 
 
 def _cannot_write(destination: Path, error: OSError) -> BuildError:
@@ -175,7 +194,7 @@ def _swap(folder: Path, destination: Path) -> None:
     finally:
         if old.exists() and not destination.exists():
             old.rename(destination)
-        shutil.rmtree(old, ignore_errors=True)
+        _remove(old)
 
 
 def read_manifest(root: Path) -> Manifest:

@@ -1,11 +1,12 @@
 """Reads files that may be missing, huge, truncated or hostile, and turns every mishap into one CheckpointError.
 
-JSON is read strictly: UTF-8, one object, no repeated keys, no NaN. Big files are memory-mapped, never loaded.
+JSON is read strictly: UTF-8, one object, no repeated keys, no NaN. Big files are read part by part.
 """
 
 import json
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -89,8 +90,47 @@ def decode_text(raw: bytes, what: str) -> str:
         raise CheckpointError(f"{what} is not UTF-8 text (byte {error.start})") from error
 
 
-def map_file(path: Path) -> Bytes:
-    """Map a file into memory, read-only, as bytes `[size]`.
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """A run of bytes of a file, read when it is asked for.
+
+    It is not mapped into memory: the system kills a process that touches a mapped file after it was cut short.
+    """
+
+    path: Path
+    begin: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+    def part(self, begin: int, end: int) -> "FilePart":
+        """Give a part of this part; its bounds are counted from the begin of this one."""
+        return FilePart(self.path, self.begin + begin, self.begin + end)
+
+    def read(self) -> Bytes:
+        """Read it, as bytes `[size]` that can't be written to.
+
+        Raises:
+            CheckpointError: the file can't be read any more, or became shorter.
+        """
+        content = np.empty(len(self), np.uint8)
+        try:
+            with self.path.open("rb") as stream:
+                stream.seek(self.begin)
+                count = stream.readinto(content.data)
+        except OSError as error:
+            raise CheckpointError(f"cannot read {self.path}: {reason(error)}") from error
+        if count != len(self):
+            raise CheckpointError(
+                f"{self.path} became shorter while it was read; run it again when nothing writes to it"
+            )
+        content.flags.writeable = False
+        return content
+
+
+def open_file(path: Path) -> FilePart:
+    """Give the whole of a file, not yet read.
 
     Raises:
         CheckpointError: it is absent, unreadable, empty or not a regular file.
@@ -100,11 +140,12 @@ def map_file(path: Path) -> Bytes:
             raise CheckpointError(
                 f"{path} is not a file" if path.exists() else f"no such file: {path}"
             )
-        if path.stat().st_size == 0:
-            raise CheckpointError(f"{path} is empty; download it again")
-        return np.memmap(path, np.uint8, "r").view(np.ndarray)
+        size = path.stat().st_size
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {reason(error)}") from error
+    if size == 0:
+        raise CheckpointError(f"{path} is empty; download it again")
+    return FilePart(path, 0, size)
 
 
 def reason(error: OSError) -> str:

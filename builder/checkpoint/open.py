@@ -12,10 +12,13 @@ from builder.errors import CheckpointError, UnsupportedError
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
-def open_checkpoint(model: str, *, endpoint: str | None = None) -> Checkpoint:
+def open_checkpoint(
+    model: str, *, endpoint: str | None = None, shows_bars: bool = False
+) -> Checkpoint:
     """Open the checkpoint that `model` names; headers and small files are read, weights are not.
 
-    An existing path wins over a hub name. `endpoint` is the hub's address, by default huggingface_hub's own.
+    An existing path wins over a hub name. `endpoint` is the hub's address, by default huggingface_hub's own;
+    bars on stderr show how a download goes if that is asked for.
 
     Raises:
         CheckpointError: there is no such model, or its files are missing or broken.
@@ -31,7 +34,7 @@ def open_checkpoint(model: str, *, endpoint: str | None = None) -> Checkpoint:
     if exists and model:
         return _open_file(path)
     if is_hub_name(model):
-        return open_hub(model, endpoint=endpoint)
+        return open_hub(model, endpoint=endpoint, shows_bars=shows_bars)
     raise CheckpointError(
         f"no such file or folder: {model}; a model is a Hugging Face folder, a GGUF file, or org/name@revision"
     )

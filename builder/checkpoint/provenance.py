@@ -34,11 +34,6 @@ class Source:
     """Of a hub model, 40 hex digits."""
 
     @property
-    def repository(self) -> str | None:
-        """`org/name` of a hub model."""
-        return self.name if self.kind == "hub" else None
-
-    @property
     def num_bytes(self) -> int:
         """Bytes of all files."""
         return sum(file.num_bytes for file in self.files)

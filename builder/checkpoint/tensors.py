@@ -34,18 +34,13 @@ class Tensor:
     load: Callable[[], Float32]
     """Read it without checks; the source's own."""
 
-    @property
-    def dtype(self) -> str:
-        """The smallest of float32, float16 and bfloat16 that holds every number of it exactly."""
-        return self.stored if self.stored in FLOATS else "float32"
-
     def read(self) -> Float32:
         """Read it as float32 `[*shape]`, C-contiguous, exactly as stored; blocks are dequantized.
 
-        The array may be a read-only view of the mapped file.
+        The array may be read-only.
 
         Raises:
-            CheckpointError: it holds NaN or infinity.
+            CheckpointError: it holds NaN or infinity, or its file became shorter.
             UnsupportedError: numbers of its type can't be read.
         """
         values = self.load()

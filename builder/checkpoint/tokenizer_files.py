@@ -31,16 +31,6 @@ class TokenizerFiles:
     chat_template: str | None = field(default=None, repr=False)
     generation_config: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def end_token_ids(self) -> tuple[int, ...]:
-        """Ids that end an answer, ascending."""
-        return tuple(token.id for token in self.end_tokens)
-
-    @property
-    def adds_bos(self) -> bool:
-        """A completion prompt begins with the begin token."""
-        return self.bos_token_id is not None and self.bos_token_id in self.prefix_ids
-
     def check_fits(self, vocab_size: int) -> None:
         """Check that each id has a row in the embedding table.
 

@@ -4,6 +4,7 @@ What an architecture does not take must be known to be harmless, by a rule with 
 is an error. A weight that nobody reads is how a model comes out subtly wrong.
 """
 
+import bisect
 import difflib
 import re
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from builder.errors import CheckpointError, UnsupportedError
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
+NEIGHBOURS = 50
+"""Names on either side that are looked at for close ones."""
 SHOWN = 5
 """Names listed in an error before it says how many more there are."""
 
@@ -120,9 +123,21 @@ def _reason_to_spare(name: str, checkpoint: Checkpoint) -> str | None:
 
 def _near(name: str, known: list[str]) -> str:
     """Give at most three close names; a list of all tensors would fill the screen."""
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    alike = {*_neighbours(name, known, lambda text: text)}
+    alike |= {*_neighbours(name, known, lambda text: text[::-1])}
+    close = difflib.get_close_matches(name, sorted(alike), n=3, cutoff=0.6)
     return (
         f"Close to it: {', '.join(close)}."
         if close
         else f"None of its {len(known)} tensors is close."
     )
+
+
+def _neighbours(name: str, known: list[str], key: Callable[[str], str]) -> list[str]:
+    """Give the names beside which `name` would be sorted: those that begin like it, by `key`.
+
+    Comparing it to each of 40,000 names takes 16 s.
+    """
+    ordered = sorted(known, key=key)
+    place = bisect.bisect(ordered, key(name), key=key)
+    return ordered[max(0, place - NEIGHBOURS) : place + NEIGHBOURS]

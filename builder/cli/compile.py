@@ -4,6 +4,7 @@ The plan and the progress go to stderr, one line about the artifact to stdout. W
 refused before the checkpoint is touched.
 """
 
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from builder import pipeline
 from builder.artifact.store import Artifact, check_free
 from builder.checkpoint.tokenizer_files import TokenizerFiles
 from builder.cli.display import Display, display_for
+from builder.cli.failures import printable
 from builder.cli.interruption import stop_signals_interrupt
 from builder.cli.plan import show_plan
 from builder.cli.sizes import ByteSize, format_bytes, format_duration
@@ -129,7 +131,7 @@ def compile_model(options: Options) -> None:
     request = request_from(options)
     if options.output is not None:
         check_free(options.output, replace_existing=options.force)
-    plan = pipeline.plan(request)
+    plan = pipeline.plan(request, shows_bars=not options.quiet and sys.stderr.isatty())
     refuse_unservable(plan.checkpoint.tokenizer)
     destination = options.output or Path(plan.default_name)
     check_free(destination, replace_existing=options.force)
@@ -137,7 +139,7 @@ def compile_model(options: Options) -> None:
     show_plan(plan, destination, display)
     artifact = build(plan, destination, display=display, replace_existing=options.force)
     took = format_duration(time.monotonic() - started)
-    click.echo(f"{destination}: {format_bytes(size_of(artifact))} in {took}")
+    click.echo(printable(f"{destination}: {format_bytes(size_of(artifact))} in {took}"))
 
 
 def request_from(options: Options) -> pipeline.CompileRequest:

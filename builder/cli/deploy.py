@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from builder.cli.failures import printable
+from builder.cli.interruption import stop_signals_interrupt
 from triton_backend.launcher.deploy import Deployment, deploy
 
 
@@ -45,5 +46,6 @@ def command(
     """
     root = artifact.resolve()
     deployment = Deployment(root.name if name is None else name, vllm_name, root, threads)
-    deploy(repository, deployment, replace_existing=force)
+    with stop_signals_interrupt():
+        deploy(repository, deployment, replace_existing=force)
     click.echo(printable(f"{repository}: {' and '.join(deployment.faces)}"))

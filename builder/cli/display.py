@@ -31,6 +31,9 @@ from builder.cli.sizes import format_duration
 
 Rows = Sequence[tuple[str, str]]
 
+MIN_WIDTH = 40
+"""Columns of a table even where a terminal has fewer."""
+
 
 class Stages(Protocol):
     """Told how the work goes on: a named stage of `total` bytes (0 if nobody knows), then bytes done."""
@@ -72,10 +75,14 @@ class TerminalDisplay:
     def __init__(self, stream: TextIO, *, keep_bars: bool = True) -> None:
         """Show on `stream`; unless they are kept, bars vanish when the work is done."""
         self._console = Console(file=stream, highlight=False, markup=False)
+        # rich cuts tables by its own rules below this, down to an assertion that fails.
+        self._console.width = max(self._console.width, MIN_WIDTH)
         self._keep_bars = keep_bars
 
     def facts(self, title: str, rows: Rows) -> None:
-        table = Table(show_header=False, title=printable(title), title_justify="left", min_width=40)
+        table = Table(
+            show_header=False, title=printable(title), title_justify="left", min_width=MIN_WIDTH
+        )
         table.add_column(style="bold", no_wrap=True)
         table.add_column(overflow="fold")
         for name, value in rows:

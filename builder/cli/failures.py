@@ -12,9 +12,10 @@ from collections.abc import Iterator
 
 import click
 
-from builder.errors import ForerunError, WorkError
+from builder.errors import ForerunError, UserError, WorkError
 
 FAILED = WorkError.exit_code
+MISUSED = UserError.exit_code
 
 
 def printable(text: str) -> str:
@@ -30,6 +31,9 @@ def reported(*, debug: bool) -> Iterator[None]:
     """Report any failure of the body as `error: ...` and exit; with `debug`, after its traceback.
 
     Click's own exceptions pass, and so does a closed pipe: click ends quietly on it.
+
+    Raises:
+        click.exceptions.Exit: the failure was reported.
     """
     try:
         yield
@@ -54,6 +58,11 @@ def describe(error: BaseException) -> tuple[str, int]:
             return "interrupted", FAILED
         case MemoryError():
             return "out of memory; close other programs or use a machine with more memory", FAILED
+        case OSError(errno=errno.ENAMETOOLONG):
+            return (
+                "a name or path is longer than the file system allows; choose a shorter one",
+                MISUSED,
+            )
         case OSError(errno=int()):
             return _describe_os_error(error), FAILED
         case _ if _was_interrupted(error):

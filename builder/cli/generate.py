@@ -3,6 +3,8 @@
 Only generated text reaches stdout. Prompts never reach a message.
 """
 
+import os
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -12,17 +14,23 @@ from typing import Any, BinaryIO
 
 import click
 
+from builder.cli.discreet import DiscreetCommand
 from builder.cli.display import Silence, TerminalDisplay, display_on
 from builder.cli.machine import refuse_two_runtimes
 from builder.cli.outputs import JsonOutput, TextOutput
 from builder.cli.run import Outcome, naming_prompt, run_requests
 from builder.cli.session import open_session
 from builder.cli.stats import stats_rows
-from builder.errors import EngineError, UserError
+from builder.errors import ArtifactError, EngineError, UnsupportedError, UserError, known_names
+from builder.targets import ALIASES, PLANNED, TARGETS
 from triton_backend.loading import LoadedModel
 from triton_backend.request import FinishReason, Request, SamplingParams
 
 STDIN = "-"
+MAX_STDIN_BYTES = 64 << 20
+"""More than any model takes; what one model takes is known when it is loaded."""
+NOT_UTF8 = re.compile("[\ud800-\udfff]")
+"""Bytes that could not be read are lone surrogates in a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,7 @@ class Options:
         )
 
 
-@click.command(short_help="Generate text with an artifact.")
+@click.command(short_help="Generate text with an artifact.", cls=DiscreetCommand)
 @click.argument("artifact", type=click.Path(path_type=Path), metavar="DIR")
 @click.argument("prompts", nargs=-1, required=True, metavar="PROMPT...")
 @click.option("--chat", is_flag=True, help="Render each prompt as a user message of a chat.")
@@ -120,6 +128,7 @@ def generate(options: Options, stdin: BinaryIO, stdout: BinaryIO) -> None:
         EngineError: an answer could not be finished.
     """
     refuse_two_runtimes()
+    refuse_misplaced(options)
     refuse_contradictions(options)
     params, prompts = options.params, read_prompts(options.prompts, stdin)
     started = time.perf_counter()
@@ -137,6 +146,22 @@ def generate(options: Options, stdin: BinaryIO, stdout: BinaryIO) -> None:
     if options.stats:
         display_on(sys.stderr).facts("Stats", stats_rows(outcomes, load_s=load_s))
     raise_failed(outcomes)
+
+
+def refuse_misplaced(options: Options) -> None:
+    """Refuse what names no folder or target, without repeating it: prompts may have taken their places.
+
+    Raises:
+        ArtifactError: the first argument is no folder.
+        UnsupportedError: there is no such target.
+    """
+    if not os.path.isdir(options.artifact):  # noqa: PTH112 - of a path too long for a file it says no
+        raise ArtifactError(
+            "DIR, the first argument, is no folder; give the folder of an artifact, then the prompts"
+        )
+    known = (*TARGETS, *ALIASES)
+    if options.target is not None and options.target not in (*known, *PLANNED):
+        raise UnsupportedError(f"--target names no target.{known_names(options.target, known)}")
 
 
 def refuse_contradictions(options: Options) -> None:
@@ -161,12 +186,12 @@ def read_prompts(prompts: tuple[str, ...], stdin: BinaryIO) -> list[str]:
     """Give the prompts, `-` replaced by the whole of stdin.
 
     Raises:
-        UserError: stdin is named twice, or a prompt is not UTF-8.
+        UserError: stdin is named twice or too long, or a prompt is not UTF-8.
     """
     if prompts.count(STDIN) > 1:
         raise UserError(f"stdin can be read once; give {STDIN} for one prompt only")
     texts = [
-        stdin.read().decode("utf-8", "surrogateescape") if prompt == STDIN else prompt
+        read_all(stdin).decode("utf-8", "surrogateescape") if prompt == STDIN else prompt
         for prompt in prompts
     ]
     for number, text in enumerate(texts, start=1):
@@ -174,17 +199,30 @@ def read_prompts(prompts: tuple[str, ...], stdin: BinaryIO) -> list[str]:
     return texts
 
 
+def read_all(stdin: BinaryIO) -> bytes:
+    """Read stdin to its end.
+
+    Raises:
+        UserError: it is longer than any prompt.
+    """
+    content = stdin.read(MAX_STDIN_BYTES + 1)
+    if len(content) > MAX_STDIN_BYTES:
+        raise UserError(
+            f"stdin has more than {MAX_STDIN_BYTES} bytes, which is no prompt of a model"
+        )
+    return content
+
+
 def refuse_other_encodings(name: str, text: str) -> None:
-    """Refuse text that was not UTF-8: bytes that could not be read are lone surrogates in it.
+    """Refuse text that was not UTF-8.
 
     Raises:
         UserError: names the first such character, counted from 1.
     """
-    wrong = next(
-        (place for place, letter in enumerate(text, 1) if "\ud800" <= letter <= "\udfff"), 0
-    )
-    if wrong:
-        raise UserError(f"{name} is not UTF-8 text from character {wrong} on; convert it first")
+    if wrong := NOT_UTF8.search(text):
+        raise UserError(
+            f"{name} is not UTF-8 text from character {wrong.start() + 1} on; convert it first"
+        )
 
 
 def encode_all(

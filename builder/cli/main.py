@@ -10,8 +10,10 @@ from typing import Any
 
 import click
 
+from builder.cli.discreet import reraise_discreetly
 from builder.cli.failures import reported
-from builder.errors import UserError, unknown_name
+from builder.cli.streams import mend_streams
+from builder.errors import UserError, known_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,25 @@ COMMANDS = {
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are looked up."""
 
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Read the arguments of the group, which is where every run begins.
+
+        Raises:
+            click.UsageError: an option is unknown; it is not repeated, because it may be a prompt.
+        """
+        mend_streams()
+        with reported(debug=False):
+            try:
+                return super().make_context(info_name, args, parent, **extra)
+            except click.UsageError as error:
+                reraise_discreetly(error)
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Give the names in the order of a user's work."""
         return list(COMMANDS)
@@ -85,7 +106,8 @@ class LazyGroup(click.Group):
             UserError: there is no such command.
         """
         if args[0] not in COMMANDS:
-            raise UserError(unknown_name("command", args[0], COMMANDS))
+            # It is not repeated: it may be a prompt.
+            raise UserError(f"the first argument is no command.{known_names(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

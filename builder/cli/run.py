@@ -91,7 +91,11 @@ def submit_all(engine: Engine, requests: Sequence[Request]) -> None:
 
 @contextlib.contextmanager
 def naming_prompt(number: int, count: int) -> Iterator[None]:
-    """Say in a refusal which of several prompts it is about."""
+    """Say in a refusal which of several prompts it is about.
+
+    Raises:
+        RequestError: the refusal, which names the prompt if there are several.
+    """
     try:
         yield
     except RequestError as error:

@@ -123,7 +123,11 @@ class Shim:
         return self._answer(request, fields, asks=asks, shape=shape)
 
     async def _fields(self, request: Request, kind: type[Body]) -> Body:
-        return decode(await read_json_body(request, self._settings.max_body_bytes), kind)
+        settings = self._settings
+        body = await read_json_body(
+            request, max_bytes=settings.max_body_bytes, timeout_s=settings.body_s
+        )
+        return decode(body, kind)
 
     def _model(self, name: str) -> Model:
         model = self._models.get(name)

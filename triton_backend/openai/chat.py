@@ -33,6 +33,11 @@ async def chat_ask(request: ChatRequest, model: Model) -> Ask:
         text = "this model has no chat template; use /v1/completions."
         raise ApiError(400, text, param="model", code="unsupported_value")
     params = request.params
+    if len(request.messages) > model.max_seq_len:
+        # Each takes a token at least; rendering them first would cost seconds.
+        raise refused(
+            f"{len(request.messages)} messages can't fit max_seq_len {model.max_seq_len}."
+        )
     messages = [_message(place, each, model) for place, each in enumerate(request.messages)]
     variables = request.chat_template_kwargs or {}
     for name in sorted(variables.keys() & RENDER_ARGUMENTS):

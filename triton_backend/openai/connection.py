@@ -15,11 +15,11 @@ Result = TypeVar("Result")
 JSON = "application/json"
 
 
-async def read_json_body(request: Request, max_bytes: int) -> bytes:
+async def read_json_body(request: Request, *, max_bytes: int, timeout_s: float) -> bytes:
     """Read the body of a request whose content is JSON.
 
     Raises:
-        ApiError: it is not declared as JSON, or larger than `max_bytes`.
+        ApiError: it is not declared as JSON, larger than `max_bytes`, or not there in time.
         ClientDisconnect: the client went away.
     """
     # Web pages of others can't send this type without asking first, so they can't use a local server.
@@ -27,6 +27,15 @@ async def read_json_body(request: Request, max_bytes: int) -> bytes:
     if declared != JSON:
         text = f"the content-type must be {JSON}."
         raise ApiError(415, text, code="unsupported_media_type", headers={"accept": JSON})
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _read(request, max_bytes)
+    except TimeoutError:
+        text = f"the body was not there after {timeout_s:g} s."
+        raise ApiError(408, text, code="timeout", headers={"connection": "close"}) from None
+
+
+async def _read(request: Request, max_bytes: int) -> bytes:
     body = bytearray()
     async with aclosing(request.stream()) as chunks:
         async for chunk in chunks:

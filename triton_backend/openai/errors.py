@@ -19,7 +19,7 @@ INVALID = "invalid_request_error"
 SERVER = "server_error"
 RETRY_AFTER_S = 1
 MAX_SHOWN_CHARACTERS = 64
-_FIELDS = "|".join(["messages", *(field.name for field in fields(SamplingParams))])
+_FIELDS = "|".join(["messages", "prompt", *(field.name for field in fields(SamplingParams))])
 _FIELD = re.compile(rf"(?:{_FIELDS})(?:\[\d+\]|\.[a-z_]+)*(?= )")
 # How admission.py and loading.py refuse a prompt, or a prompt and its answer, that can't ever fit.
 _TOO_LONG = re.compile(r"max_seq_len|the pool has \d+\.$")
@@ -67,6 +67,7 @@ def refused(message: str) -> ApiError:
         # Clients that don't read the code look for OpenAI's words.
         text = f"this model's maximum context length is exceeded: {message}"
         return ApiError(400, text, code="context_length_exceeded")
+    message = message.replace("prompt_token_ids", "prompt", 1)
     field = _FIELD.match(message)
     return ApiError(400, message, param=field and field.group(), code="invalid_value")
 

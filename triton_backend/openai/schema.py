@@ -5,7 +5,7 @@ change an answer is ignored.
 """
 
 import re
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -67,6 +67,8 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a stream carries besides the answer."""
 
     include_usage: bool | None = None
+    # Padding that hides the lengths of tokens; we send none.
+    include_obfuscation: Literal[False] | None = None
 
 
 class CommonFields(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,8 +1,14 @@
 """How the application is run: uvicorn on one socket, with nothing of requests in its log."""
 
+import asyncio
+import resource
+from functools import partial
+from typing import cast
+
 import uvicorn
 
 from triton_backend.openai.app import create_app
+from triton_backend.openai.http_protocol import BoundedProtocol
 from triton_backend.openai.settings import ShimSettings
 
 KEEP_ALIVE_S = 75
@@ -19,11 +25,16 @@ def server_config(
     Raises:
         UserError: a model's artifact can't be used.
     """
+    protocol = partial(
+        BoundedProtocol,
+        max_connections=min(settings.max_connections, _max_files() // 2),
+        head_s=settings.head_s,
+    )
     return uvicorn.Config(
         create_app(settings),
         host=host,
         port=port,
-        http="h11",
+        http=cast("type[asyncio.Protocol]", protocol),  # it is only called
         ws="none",
         lifespan="on",
         log_config=None,
@@ -33,3 +44,8 @@ def server_config(
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=drain_s,
     )
+
+
+def _max_files() -> int:
+    """Give the files that this process may open; half of them are for all else."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -26,6 +26,12 @@ class ShimSettings:
     api_keys: tuple[str, ...] = field(default=(), repr=False)
     """Keys that open every route; without any, all routes are open."""
     max_body_bytes: int = 4 * 2**20
+    max_connections: int = 1024
+    """Open at once; a further one is told to try again. Never more than half of the files that may be open."""
+    head_s: float = 20.0
+    """Time from the first byte of a request, or the start of a connection, to the end of its head."""
+    body_s: float = 60.0
+    """Time for its body."""
     max_prompts: int = 64
     """Prompts in one completions request."""
     deadline_s: float = 600.0

@@ -105,7 +105,7 @@ def _tensor(name: str, stored: StoredTensor, num_heads: int | None) -> Tensor:
         ):  # hostile scales may overflow; Tensor.read refuses the result
             return np.ascontiguousarray(gguf.dequantize(raw, kind), np.float32).reshape(shape)
 
-    return Tensor(name, shape, PLAIN.get(kind, kind.name), stored.raw.nbytes, load)
+    return Tensor(name, shape, PLAIN.get(kind, kind.name), len(stored.part), load)
 
 
 def _check_interleaved(stored: StoredTensor, num_heads: int) -> None:

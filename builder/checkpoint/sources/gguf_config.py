@@ -36,7 +36,11 @@ class ArchMetadata:
         self._read: set[str] = set()
 
     def get(self, key: str) -> Any:
-        """Give a value, or None. A list with one value per layer must be the same in all layers."""
+        """Give a value, or None. A list with one value per layer must be the same in all layers.
+
+        Raises:
+            UnsupportedError: the layers differ.
+        """
         self._read.add(key)
         value = self._values.get(key)
         if not isinstance(value, list):
@@ -48,13 +52,21 @@ class ArchMetadata:
         return _shortest(value[0])
 
     def need(self, key: str) -> Any:
-        """Give a value that must be there."""
+        """Give a value that must be there.
+
+        Raises:
+            CheckpointError: it is absent.
+        """
         if (value := self.get(key)) is None:
             raise CheckpointError(f"the GGUF file lacks {self._arch}.{key}")
         return value
 
     def require(self, key: str, *allowed: Any) -> None:
-        """Refuse a key unless it is absent or has one of the values that change nothing."""
+        """Refuse a key unless it is absent or has one of the values that change nothing.
+
+        Raises:
+            UnsupportedError: it has another value.
+        """
         value = self.get(key)
         if value is not None and value not in allowed:
             raise UnsupportedError(
@@ -62,7 +74,11 @@ class ArchMetadata:
             )
 
     def finish(self) -> None:
-        """Refuse keys that nobody read."""
+        """Refuse keys that nobody read.
+
+        Raises:
+            UnsupportedError: names them.
+        """
         left = sorted(self._values.keys() - self._read)
         if left:
             names = ", ".join(f"{self._arch}.{key}" for key in left[:5])

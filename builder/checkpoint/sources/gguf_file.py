@@ -14,10 +14,12 @@ from typing import Any
 
 import gguf
 
-from builder.checkpoint.files import Bytes, decode_text, map_file
+from builder.checkpoint.files import Bytes, FilePart, decode_text, open_file
 from builder.errors import CheckpointError, UnsupportedError
 
 VERSIONS = (2, 3)
+MAX_HEADER_BYTES = 64 << 20
+"""The headers of the largest vocabularies have about 20 MB."""
 MAX_NAME_LENGTH = 512
 MAX_DIMENSIONS = 4
 MAX_LIST_LENGTH = 1 << 22
@@ -42,8 +44,17 @@ class StoredTensor:
     shape: tuple[int, ...]
     """Rows first: `[out, in]` for a linear layer."""
     type: gguf.GGMLQuantizationType
-    raw: Bytes
-    """`[rows, bytes per row]`, where the last dimension makes a row."""
+    part: FilePart
+    row_bytes: int
+
+    @property
+    def raw(self) -> Bytes:
+        """Read `[rows, bytes per row]`, where the last dimension makes a row.
+
+        Raises:
+            CheckpointError: the file can't be read any more, or became shorter.
+        """
+        return self.part.read().reshape(-1, self.row_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +81,14 @@ class _Record:
 
 
 def read_gguf(path: Path) -> GgufFile:
-    """Open a GGUF file; tensors stay mapped and unread.
+    """Open a GGUF file; tensors stay unread.
 
     Raises:
         CheckpointError: the file is absent, truncated, or not what the format says.
         UnsupportedError: its version or byte order is another.
     """
-    data = map_file(path)
-    cursor = _Cursor(data, path)
+    data = open_file(path)
+    cursor = _Cursor(data.part(0, min(len(data), MAX_HEADER_BYTES)).read(), path)
     num_tensors, num_keys = _read_counts(cursor)
     metadata: dict[str, Any] = {}
     for _ in range(num_keys):
@@ -90,7 +101,9 @@ def read_gguf(path: Path) -> GgufFile:
     if type(alignment) is not int or not 0 < alignment <= 1 << 20 or alignment & (alignment - 1):
         raise cursor.error(f"general.alignment is {alignment!r}, not a power of two")
     start = -(-cursor.at // alignment) * alignment
-    return GgufFile(metadata, _place(records, data[start:], alignment, cursor))
+    return GgufFile(
+        metadata, _place(records, data.part(min(start, len(data)), len(data)), alignment, cursor)
+    )
 
 
 class _Cursor:
@@ -233,7 +246,7 @@ def _read_record(cursor: _Cursor) -> _Record:
 
 
 def _place(
-    records: list[_Record], data: Bytes, alignment: int, cursor: _Cursor
+    records: list[_Record], data: FilePart, alignment: int, cursor: _Cursor
 ) -> dict[str, StoredTensor]:
     """Find each tensor's bytes, and check that they follow each other with padding only."""
     tensors: dict[str, StoredTensor] = {}
@@ -250,8 +263,9 @@ def _place(
             raise cursor.error(
                 f"tensor {record.name!r} ends at {end} of the data, which has {len(data)}"
             )
-        raw = data[record.offset : end].reshape(-1, record.row_bytes)
-        tensors[record.name] = StoredTensor(record.name, record.shape, record.type, raw)
+        tensors[record.name] = StoredTensor(
+            record.name, record.shape, record.type, data.part(record.offset, end), record.row_bytes
+        )
         expected = -(-end // alignment) * alignment
     if len(data) > expected:
         raise cursor.error(f"{len(data) - expected} bytes follow the last tensor")

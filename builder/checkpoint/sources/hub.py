@@ -7,6 +7,7 @@ settings; the commit is recorded, so that a branch name can be reproduced.
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from builder.checkpoint.files import reason
 from builder.checkpoint.sources.hf import CONVERT, open_hf_folder
@@ -23,7 +24,7 @@ def is_hub_name(model: str) -> bool:
     return NAME.fullmatch(model) is not None and not model.endswith(".gguf")
 
 
-def open_hub(model: str, *, endpoint: str | None = None) -> Checkpoint:
+def open_hub(model: str, *, endpoint: str | None = None, shows_bars: bool = False) -> Checkpoint:
     """Download `org/name@revision` unless it is cached, and open it.
 
     Raises:
@@ -31,7 +32,7 @@ def open_hub(model: str, *, endpoint: str | None = None) -> Checkpoint:
         UnsupportedError: its weights are pickles, or quantized.
     """
     repository, _, revision = model.partition("@")
-    folder = _download(repository, revision or None, endpoint)
+    folder = _download(repository, revision or None, endpoint=endpoint, shows_bars=shows_bars)
     if not any(folder.glob("*.safetensors")):
         raise UnsupportedError(
             f"{repository} has no safetensors on the hub. A GGUF file is downloaded by hand and named by its "
@@ -42,11 +43,18 @@ def open_hub(model: str, *, endpoint: str | None = None) -> Checkpoint:
     return replace(checkpoint, source=source)
 
 
-def _download(repository: str, revision: str | None, endpoint: str | None) -> Path:
+def _download(
+    repository: str, revision: str | None, *, endpoint: str | None, shows_bars: bool
+) -> Path:
     """Give the snapshot folder, which is named after the commit."""
     # Imported here because it takes 0.4 s, and most models are local.
     import httpx  # noqa: PLC0415
     from huggingface_hub import errors, snapshot_download  # noqa: PLC0415
+    from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]  # noqa: PLC0415
+
+    class Bars(tqdm):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **{**options, "disable": not shows_bars})  # type: ignore[no-untyped-call]
 
     what = f"{repository}@{revision}" if revision else repository
     try:
@@ -57,6 +65,7 @@ def _download(repository: str, revision: str | None, endpoint: str | None) -> Pa
                 endpoint=endpoint,
                 allow_patterns=PATTERNS,
                 ignore_patterns=["*/*"],
+                tqdm_class=Bars,
             )
         )
     except errors.GatedRepoError as error:
@@ -73,6 +82,12 @@ def _download(repository: str, revision: str | None, endpoint: str | None) -> Pa
     except (errors.HFValidationError, errors.HfHubHTTPError) as error:
         raise CheckpointError(f"the hub refused {what}: {_first_line(error)}") from error
     except (errors.LocalEntryNotFoundError, httpx.HTTPError) as error:
+        if isinstance(error.__cause__, errors.HfHubHTTPError):
+            answer = error.__cause__.response
+            raise CheckpointError(
+                f"the hub answered {answer.status_code} {answer.reason_phrase} for {what}, and it is not in the "
+                "cache; try again later, or name a local folder"
+            ) from error
         raise CheckpointError(
             f"can't reach the hub for {what}, and it is not in the cache; check the network and HF_HUB_OFFLINE, or "
             "name a local folder"

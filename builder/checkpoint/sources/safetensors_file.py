@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from builder.checkpoint.files import Bytes, map_file, parse_json
+from builder.checkpoint.files import FilePart, open_file, parse_json
 from builder.checkpoint.tensors import Float32, Tensor, widen
 from builder.errors import CheckpointError, UnsupportedError, unknown_name
 
@@ -42,9 +42,9 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         CheckpointError: the file is absent, truncated, or its header is not what the format says.
         UnsupportedError: a tensor has an unknown number type.
     """
-    data = map_file(path)
-    header, start = _read_header(data, path)
-    body = data[start:]
+    data = open_file(path)
+    header, start = _read_header(data)
+    body = data.part(start, len(data))
     spans: list[tuple[int, int, str]] = []
     tensors: dict[str, Tensor] = {}
     for name, entry in header.items():
@@ -57,13 +57,14 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _read_header(data: Bytes, path: Path) -> tuple[dict[str, Any], int]:
+def _read_header(data: FilePart) -> tuple[dict[str, Any], int]:
     """Parse the header, and say where the data begins."""
+    path = data.path
     if len(data) < 8:
         raise CheckpointError(
             f"{path} has {len(data)} bytes, too few for safetensors; download it again"
         )
-    length = int.from_bytes(data[:8].tobytes(), "little")
+    length = int.from_bytes(data.part(0, 8).read().tobytes(), "little")
     if length > MAX_HEADER_BYTES:
         raise CheckpointError(
             f"{path} is not a safetensors file: it claims a header of {length} bytes "
@@ -74,10 +75,11 @@ def _read_header(data: Bytes, path: Path) -> tuple[dict[str, Any], int]:
             f"{path} is truncated: its header alone needs {8 + length} bytes, it has {len(data)}; "
             "download it again"
         )
-    return parse_json(data[8 : 8 + length].tobytes(), f"the header of {path}"), 8 + length
+    raw = data.part(8, 8 + length).read().tobytes()
+    return parse_json(raw, f"the header of {path}"), 8 + length
 
 
-def _read_entry(name: str, entry: Any, body: Bytes, path: Path) -> tuple[Tensor, int, int]:
+def _read_entry(name: str, entry: Any, body: FilePart, path: Path) -> tuple[Tensor, int, int]:
     """Check one header entry; give the tensor and where its bytes begin and end."""
     where = f"tensor {name[:80]!r} of {path}"
     if not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
@@ -102,14 +104,14 @@ def _read_entry(name: str, entry: Any, body: Bytes, path: Path) -> tuple[Tensor,
             f"{path} is truncated: {name!r} ends at byte {end} of the data, which has {len(body)}; "
             "download it again"
         )
-    return _tensor(name, tuple(shape), stored, body[begin:end]), begin, end
+    return _tensor(name, tuple(shape), stored, body.part(begin, end)), begin, end
 
 
-def _tensor(name: str, shape: tuple[int, ...], stored: str, raw: Bytes) -> Tensor:
+def _tensor(name: str, shape: tuple[int, ...], stored: str, part: FilePart) -> Tensor:
     def load() -> Float32:
-        return widen(raw, name, stored).reshape(shape)
+        return widen(part.read(), name, stored).reshape(shape)
 
-    return Tensor(name, shape, stored, raw.nbytes, load)
+    return Tensor(name, shape, stored, len(part), load)
 
 
 def _are_counts(values: Any) -> bool:

@@ -56,7 +56,11 @@ STORED = {ir.DataType.FLOAT: "F32", ir.DataType.UINT8: "U8", ir.DataType.INT8: "
 
 
 def check(config: ModelConfig, options: TargetOptions) -> None:
-    """Refuse what ONNX Runtime's CPU kernels can't do."""
+    """Refuse what ONNX Runtime's CPU kernels can't do.
+
+    Raises:
+        UnsupportedError: names the option, and what the target supports.
+    """
     _require("dtype", options.dtype, DTYPES)
     _require("quant", options.quant, QUANTS)
     if options.tp != 1:

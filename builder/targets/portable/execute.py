@@ -29,12 +29,15 @@ WEIGHTS_ROOT = "session.model_external_initializers_file_folder_path"
 packed copy: 704 MB resident for SmolLM2 in float32, against 1,221 MB with initializers handed in from Python."""
 MAX_SCORES = 1 << 26
 """Attention scores of one layer in one call: 256 MiB, of which ONNX Runtime holds about three at a time."""
+OUT_OF_MEMORY = ("bad_alloc", "Cannot allocate memory", "Failed to allocate memory")
+"""How ONNX Runtime says in a message of any kind that there is no memory."""
 
 
 def open_executor(artifact: Artifact, *, threads: int | None = None) -> "PortableExecutor":
     """Load the engine of rank 0.
 
     Raises:
+        EngineError: memory ran out.
         ArtifactError: ONNX Runtime refuses the engine.
         UserError: the number of threads is out of range.
     """
@@ -57,7 +60,11 @@ class PortableExecutor:
         self._binding = self._bind_pools()
 
     def execute(self, step: StepTensors, asks: RowAsks) -> StepResult:
-        """Run one step; see `Executor.execute`."""
+        """Run one step; see `Executor.execute`.
+
+        Raises:
+            EngineError: the engine is closed or failed, or the step is beyond its limits.
+        """
         if self._session is None:
             raise EngineError("the engine is closed")
         check_step(step, asks, limits=self.limits, block_size=self.kv.block_size)
@@ -132,6 +139,10 @@ def _session(artifact: Artifact, record: EngineRecord, num_threads: int) -> ort.
             artifact.path(record.path).read_bytes(), options, providers=["CPUExecutionProvider"]
         )
     except Exception as error:
+        if isinstance(error, MemoryError) or any(sign in str(error) for sign in OUT_OF_MEMORY):
+            raise EngineError(
+                "memory ran out while the engine was loaded; close other programs or use a machine with more memory"
+            ) from error
         built = artifact.manifest.tools.get("onnxruntime", "an unknown version")
         raise ArtifactError(
             f"ONNX Runtime {ort.__version__} refuses {record.path}, which was built with {built}: {error}"

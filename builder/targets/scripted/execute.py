@@ -34,7 +34,11 @@ class ScriptedExecutor:
         self._is_closed = False
 
     def execute(self, step: StepTensors, asks: RowAsks) -> StepResult:
-        """Check the step, compute it sequence after sequence, and answer from full logit rows."""
+        """Check the step, compute it sequence after sequence, and answer from full logit rows.
+
+        Raises:
+            EngineError: the engine is closed, or the step is wrong.
+        """
         if self._is_closed:
             raise EngineError("the scripted engine is closed.")
         num_blocks, block_size = self.limits.num_blocks, self.kv.block_size

@@ -1,10 +1,11 @@
+import os
 from pathlib import Path
 
 import pytest
 
 from builder.checkpoint.files import (
     MAX_TEXT_BYTES,
-    map_file,
+    open_file,
     parse_json,
     read_bytes,
     read_json,
@@ -43,7 +44,7 @@ def test_text_that_is_not_utf8_is_refused_with_the_place(tmp_path: Path) -> None
         read_text(tmp_path / "t.jinja")
 
 
-@pytest.mark.parametrize("read", [read_bytes, read_json, read_text, map_file])
+@pytest.mark.parametrize("read", [read_bytes, read_json, read_text, open_file])
 def test_a_missing_file_is_named(read, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"absent\.json"):
         read(tmp_path / "absent.json")
@@ -57,16 +58,32 @@ def test_a_file_beyond_the_limit_is_not_read(tmp_path: Path) -> None:
         read_bytes(path)
 
 
-def test_an_empty_file_and_a_folder_are_not_mapped(tmp_path: Path) -> None:
+def test_an_empty_file_and_a_folder_are_not_opened(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     with pytest.raises(CheckpointError, match="is empty"):
-        map_file(tmp_path / "empty")
+        open_file(tmp_path / "empty")
     with pytest.raises(CheckpointError, match="is not a file"):
-        map_file(tmp_path)
+        open_file(tmp_path)
 
 
-def test_a_mapped_file_is_read_only_bytes(tmp_path: Path) -> None:
-    (tmp_path / "m").write_bytes(b"abc")
-    mapped = map_file(tmp_path / "m")
-    assert mapped.tobytes() == b"abc"
-    assert not mapped.flags.writeable
+def test_parts_of_a_file_are_read_only_bytes(tmp_path: Path) -> None:
+    (tmp_path / "m").write_bytes(b"abcdef")
+    whole = open_file(tmp_path / "m")
+    part = whole.part(1, 5).part(1, 3)
+    assert (len(whole), len(part)) == (6, 2)
+    assert whole.read().tobytes() == b"abcdef"
+    assert part.read().tobytes() == b"cd"
+    assert not part.read().flags.writeable
+
+
+def test_a_file_that_is_cut_short_or_removed_meanwhile_is_an_error(tmp_path: Path) -> None:
+    """Of a mapped file, the system would kill the process."""
+    path = tmp_path / "m"
+    path.write_bytes(bytes(100_000))
+    part = open_file(path).part(50_000, 100_000)
+    os.truncate(path, 60_000)
+    with pytest.raises(CheckpointError, match="m became shorter while it was read"):
+        part.read()
+    path.unlink()
+    with pytest.raises(CheckpointError, match="cannot read"):
+        part.read()

@@ -21,7 +21,5 @@ def test_a_source_is_named_without_its_path(tmp_path: Path, monkeypatch) -> None
     assert open_checkpoint(str(tiny_gguf(tmp_path / "t.gguf"))).source.name == "t.gguf"
 
 
-def test_only_a_hub_model_has_a_repository(tmp_path: Path) -> None:
-    source = open_checkpoint(str(tiny_llama(tmp_path))).source
-    assert source.repository is None
-    assert source.commit is None
+def test_only_a_hub_model_has_a_commit(tmp_path: Path) -> None:
+    assert open_checkpoint(str(tiny_llama(tmp_path))).source.commit is None

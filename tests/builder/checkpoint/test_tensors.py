@@ -57,8 +57,3 @@ def test_infinities_of_both_signs_do_not_cancel() -> None:
 def test_finite_numbers_whose_sum_overflows_are_accepted() -> None:
     huge = tensor([3e38, 3e38])
     np.testing.assert_array_equal(huge.read(), np.array([3e38, 3e38], np.float32))
-
-
-def test_the_number_type_of_blocks_is_float32() -> None:
-    assert tensor([1.0], "Q4_1").dtype == "float32"
-    assert tensor([1.0], "bfloat16").dtype == "bfloat16"

@@ -1,3 +1,5 @@
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ from builder.checkpoint.weights import EMBEDDING, HEAD, SPARES, WeightReader, ha
 from builder.errors import CheckpointError, UnsupportedError
 from tests.models import tiny_llama
 
+PARTS = ("gate", "up", "down")
 INV_FREQ = "model.layers.0.self_attn.rotary_emb.inv_freq"
 
 
@@ -58,6 +61,23 @@ def test_a_missing_weight_is_answered_with_close_names(tmp_path: Path) -> None:
         reader.take("model.layers.0.mlp.up_proj.bias")
     with pytest.raises(CheckpointError, match="None of its 20 tensors is close"):
         reader.take("????")
+
+
+def test_a_missing_weight_among_very_many_is_answered_at_once(tmp_path: Path) -> None:
+    opened = checkpoint(tmp_path)
+    tensor = opened.tensors["model.norm.weight"]
+    names = [f"model.layers.{n}.mlp.{part}_proj.weight" for n in range(15_000) for part in PARTS]
+    reader = WeightReader(replace(opened, tensors=dict.fromkeys(names, tensor)))
+    started = time.monotonic()
+    with pytest.raises(CheckpointError, match=r"Close to it: .*layers\.7\.mlp\.up_proj\.weight"):
+        reader.take("model.layers.7.mlp.up_proj.weigth")
+    assert time.monotonic() - started < 5, "twenty times what it takes"
+
+
+def test_a_name_that_begins_otherwise_is_close_to_one_that_ends_alike(tmp_path: Path) -> None:
+    reader = WeightReader(checkpoint(tmp_path, {"zz": np.ones(1, np.float32)}))
+    with pytest.raises(CheckpointError, match=r"Close to it: .*model\.norm\.weight"):
+        reader.take("xmodel.norm.weight")
 
 
 def test_a_weight_that_is_taken_twice_is_an_error(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Broken checkpoints and full disks: one line that names the thing, the right exit code, nothing left behind."""
 
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
+from builder import archs
 from builder.cli.main import main
 from tests.models import tiny_gguf, tiny_llama
 
@@ -157,6 +159,51 @@ def test_a_signal_in_mid_compile_leaves_nothing_behind(
     assert printed == ""
     assert process.returncode == 1
     assert list(output.parent.iterdir()) == []
+
+
+SECOND_SIGNAL = """
+import os, shutil, signal, sys
+from builder.cli.main import main
+remove = shutil.rmtree
+def interrupted(*arguments, **options):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(os.getpid(), number)
+    remove(*arguments, **options)
+shutil.rmtree = interrupted
+main(sys.argv[1:])
+"""
+
+
+def test_signals_during_the_clean_up_change_nothing(tmp_path: Path) -> None:
+    model = tiny_llama(tmp_path / "model", num_hidden_layers=60)
+    output = tmp_path / "into" / "out"
+    output.parent.mkdir()
+    command = [sys.executable, "-c", SECOND_SIGNAL, "compile", str(model), "-o", str(output)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while not process.stderr.readline().startswith("hash source"):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        errors = process.stderr.read()
+    assert errors.splitlines()[-1] == "error: interrupted; nothing was left behind"
+    assert process.returncode == 1
+    assert list(output.parent.iterdir()) == []
+
+
+def test_a_source_that_is_cut_short_while_it_is_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_llama(tmp_path / "model")
+    weights = model / "model.safetensors"
+    build_graph = archs.build_graph
+
+    def cut_short(*arguments: Any) -> Any:
+        os.truncate(weights, weights.stat().st_size // 2)
+        return build_graph(*arguments)
+
+    monkeypatch.setattr(archs, "build_graph", cut_short)
+    (tmp_path / "into").mkdir()
+    check_refused(model, tmp_path / "into" / "out", ("model.safetensors became shorter",))
 
 
 def test_a_disk_that_fills_up_in_mid_compile_leaves_nothing_behind(

@@ -1,6 +1,7 @@
 """`builder compile`: flags, the plan, progress, and what each stream gets."""
 
 import errno
+import io
 import re
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from builder.artifact.store import open_artifact
 from builder.cli import compile as command
 from builder.cli.display import TerminalDisplay
 from builder.cli.main import main
+from builder.errors import UserError
 
 PLAN = """\
 Plan
@@ -248,3 +250,27 @@ def test_a_full_disk_in_mid_build_leaves_nothing_behind(
     assert result.stderr.count("\n") == 1
     assert result.exit_code == 1
     assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_terminal", "expected"),
+    [([], True, True), (["-q"], True, False), ([], False, False)],
+)
+def test_a_download_shows_bars_to_people_who_did_not_ask_for_silence(
+    flags: list[str], is_terminal: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def plan(_: object, *, shows_bars: bool) -> None:
+        asked.append(shows_bars)
+        raise UserError("enough")
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return is_terminal
+
+    monkeypatch.setattr(pipeline, "plan", plan)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with pytest.raises(UserError, match="enough"):
+        command.command.main(["org/tiny", *flags], standalone_mode=False)
+    assert asked == [expected]

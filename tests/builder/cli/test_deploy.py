@@ -1,11 +1,14 @@
 """`builder deploy` and `builder validate`: what they print, and how they refuse."""
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from builder.cli.main import main
+from triton_backend.launcher import deploy
 
 
 def run(*arguments: object) -> Result:
@@ -91,3 +94,16 @@ def test_a_path_that_is_not_utf_8_is_said_in_escapes(artifact_folder: Path, tmp_
     assert result.exit_code == 0
     assert result.stdout == f"{tmp_path}/\\udcff: artifact and vllm_model\n"
     assert run("validate", repository).exit_code == 0
+
+
+def test_a_stop_signal_lets_deploy_clean_up(
+    artifact_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(deploy, "_write_model", stopped)
+    result = run("deploy", artifact_folder, tmp_path / "repository")
+    assert result.stderr == "error: interrupted\n"
+    assert result.exit_code == 1
+    assert list((tmp_path / "repository").iterdir()) == []

@@ -57,6 +57,16 @@ def test_a_terminal_gets_a_table_and_bars_with_text_taken_literally() -> None:
     assert "100%" in shown
 
 
+@pytest.mark.parametrize("columns", [1, 2, 5])
+def test_a_terminal_of_hardly_any_columns_gets_its_table_too(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = Terminal()
+    use(TerminalDisplay(stream))
+    assert "reason reason" in stream.getvalue()
+
+
 def test_the_bar_of_a_failed_stage_is_not_filled() -> None:
     stream = Terminal()
 

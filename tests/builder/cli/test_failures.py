@@ -65,6 +65,14 @@ def test_a_refused_permission_names_the_file_and_the_remedy() -> None:
     assert result.exit_code == 1
 
 
+def test_a_path_that_is_too_long_can_be_changed_by_the_user_and_is_not_repeated() -> None:
+    result = run(OSError(errno.ENAMETOOLONG, "File name too long", "x" * 300))
+    assert result.stderr == (
+        "error: a name or path is longer than the file system allows; choose a shorter one\n"
+    )
+    assert result.exit_code == 2
+
+
 def test_an_operating_system_error_without_a_file_is_one_line() -> None:
     assert run(OSError(errno.EIO, "Input/output error")).stderr == "error: Input/output error\n"
 

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from builder.cli import generate as generate_command
 from builder.cli import machine
 from builder.targets.scripted.execute import ScriptedExecutor
 from tests.builder.cli.scripted_engine import Watched, generate
+from triton_backend.tokenizer import Tokenizer
 
 
 def test_a_prompt_over_the_limit_is_refused_before_anything_is_generated(
@@ -69,6 +71,30 @@ def test_a_prompt_that_is_not_utf8_is_refused(tiny_artifact: Path) -> None:
     assert as_argument.stderr.startswith("error: prompt 1 is not UTF-8 text from character 1 on")
     in_system = generate(tiny_artifact, "a", "--chat", "--system", "x\udcff")
     assert in_system.stderr.startswith("error: --system is not UTF-8 text from character 2 on")
+
+
+@pytest.mark.usefixtures("executors")
+@pytest.mark.parametrize("flags", [[], ["--parse-special"], ["--chat"]])
+def test_text_that_could_never_fit_is_refused_unread(
+    tiny_artifact: Path, flags: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def encode(*_: object) -> None:
+        raise AssertionError("it was encoded")
+
+    monkeypatch.setattr(Tokenizer, "_encode_text", encode)
+    result = generate(tiny_artifact, "-", *flags, stdin=b"7" * 1_000_000)
+    assert result.stderr.startswith("error: the prompt has 1000")
+    assert "can't fit max_seq_len 64" in result.stderr
+    assert result.exit_code == 2
+
+
+def test_a_stdin_without_an_end_is_not_read_to_it(
+    tiny_artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generate_command, "MAX_STDIN_BYTES", 10)
+    result = generate(tiny_artifact, "-", stdin=b"x" * 11)
+    assert result.stderr == "error: stdin has more than 10 bytes, which is no prompt of a model\n"
+    assert result.exit_code == 2
 
 
 def test_an_engine_that_fails_ends_the_command_with_its_reason(

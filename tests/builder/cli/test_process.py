@@ -80,14 +80,15 @@ main(sys.argv[1:])
 """
 
 
-@pytest.mark.parametrize(("flags", "num_tracebacks"), [([], 0), (["--debug"], 2)])
+@pytest.mark.parametrize(("flags", "num_tracebacks"), [([], 0), (["--debug"], 1)])
 def test_a_step_that_fails_is_one_line_unless_debug_is_asked_for(
     tiny_artifact: Path, flags: list[str], num_tracebacks: int
 ) -> None:
-    """Two tracebacks: of the step that the engine logged, and of the error that the command ended with."""
+    """The engine logs where the step failed, and the command has a traceback of the error that it ended with."""
     program = [sys.executable, "-c", FAILING, *flags, "generate", str(tiny_artifact), "Hello"]
     result = subprocess.run(program, capture_output=True, text=True, check=False)
     assert result.stderr.count("Traceback") == num_tracebacks
+    assert result.stderr.count("a step of 1 sequences failed: EngineError") == num_tracebacks
     last = result.stderr.splitlines()[-1]
     assert last == "error: no complete answer for prompt 1: the engine failed: the device is gone"
     assert result.stdout == "\n"

@@ -31,12 +31,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
 def test_a_model_is_downloaded_and_its_commit_recorded(model: str, hub: FakeHub) -> None:
     opened = open_checkpoint(model, endpoint=hub.url)
     source = opened.source
-    assert (source.kind, source.name, source.repository, source.commit) == (
-        "hub",
-        "org/tiny",
-        "org/tiny",
-        COMMIT,
-    )
+    assert (source.kind, source.name, source.commit) == ("hub", "org/tiny", COMMIT)
     assert opened.tensors["model.norm.weight"].read().shape == (64,)
     assert sorted(file.name for file in source.files) == sorted(hub.files)
 
@@ -80,7 +75,8 @@ def test_a_gated_model_says_how_to_get_in(hub: FakeHub) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "reason"), [(401, "refused org/tiny: .*401"), (500, "can't reach the hub")]
+    ("status", "reason"),
+    [(401, "refused org/tiny: .*401"), (500, "answered 500 .*, and it is not in the cache")],
 )
 def test_a_hub_that_is_out_of_order_is_one_clear_line(
     status: int, reason: str, hub: FakeHub
@@ -89,6 +85,14 @@ def test_a_hub_that_is_out_of_order_is_one_clear_line(
     with pytest.raises(CheckpointError, match=reason) as caught:
         open_checkpoint("org/tiny", endpoint=hub.url)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("shows_bars", [False, True])
+def test_bars_are_shown_on_demand_alone(
+    shows_bars: bool, hub: FakeHub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_checkpoint("org/tiny", endpoint=hub.url, shows_bars=shows_bars)
+    assert ("Fetching" in capsys.readouterr().err) == shows_bars
 
 
 def test_an_absent_hub_is_one_clear_line(hub: FakeHub) -> None:
