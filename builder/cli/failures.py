@@ -54,7 +54,7 @@ def describe(error: BaseException) -> tuple[str, int]:
     match error:
         case ForerunError():
             return str(error), error.exit_code
-        case KeyboardInterrupt():
+        case _ if _was_interrupted(error):
             return "interrupted", FAILED
         case MemoryError():
             return "out of memory; close other programs or use a machine with more memory", FAILED
@@ -65,8 +65,6 @@ def describe(error: BaseException) -> tuple[str, int]:
             )
         case OSError(errno=int()):
             return _describe_os_error(error), FAILED
-        case _ if _was_interrupted(error):
-            return "interrupted", FAILED
         case _:
             return _describe_defect(error), FAILED
 
