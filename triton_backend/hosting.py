@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-import queue
 import signal
 import socket
 import threading
@@ -22,6 +21,7 @@ from triton_backend.joined_front import Service
 from triton_backend.link import Link
 from triton_backend.loading import load_model
 from triton_backend.messages import VERSION, FromFront, Hello
+from triton_backend.prompt_queue import PromptQueue
 from triton_backend.reception import Reception
 from triton_backend.rendezvous import unmark
 from triton_backend.tenancy import read_secret
@@ -34,8 +34,6 @@ TELL_S = 5.0
 """What fronts get to hear why the engine could not be loaded."""
 SILENCE_S = 60.0
 """A front pings every second. One that is silent for so long hangs, and neither it nor its clients will be back."""
-NUM_ENCODING_THREADS = 2
-"""So that one long prompt does not keep all others waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +88,11 @@ def _load(options: HostOptions, fronts: Fronts) -> Service:
     digest = hash_file(artifact.path(manifests.FILE_NAME)).sha256
     model = load_model(artifact, threads=options.threads, config=config)
     hello = Hello(VERSION, digest, model.executor.vocab_size, model.executor.limits)
+    prompts = PromptQueue()
+    for encode in (prompts.encode_shortest, prompts.encode_oldest):
+        _in_background(partial(_again_and_again, encode))
     reception = Reception(model, policy=config.policy, secret=secret)
-    return Service(hello, model, Worker(model.engine, fronts), _encoding_threads(), reception)
+    return Service(hello, model, Worker(model.engine, fronts), prompts, reception)
 
 
 def _told(error: Exception, artifact: Path) -> ForerunError:
@@ -104,17 +105,9 @@ def _told(error: Exception, artifact: Path) -> ForerunError:
     return EngineError(f"loading {artifact} failed with {type(error).__name__}: {reason}")
 
 
-def _encoding_threads() -> Callable[[Callable[[], None]], None]:
-    """Start the threads that encode prompts; give the function that hands them work."""
-    work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-
-    def encode() -> None:
-        while True:
-            work.get()()
-
-    for _ in range(NUM_ENCODING_THREADS):
-        _in_background(encode)
-    return work.put
+def _again_and_again(work: Callable[[], None]) -> None:
+    while True:
+        work()
 
 
 def _accept(listener: socket.socket, fronts: Fronts) -> None:

@@ -112,7 +112,7 @@ class Cancel(Struct, frozen=True, array_like=True, tag="cancel"):
 
 
 class Ping(Struct, frozen=True, array_like=True, tag="ping"):
-    """Answer between two steps."""
+    """Answer between two steps; if the answer to the last one is not out yet, say that at once."""
 
 
 class Leave(Struct, frozen=True, array_like=True, tag="leave"):
@@ -136,6 +136,8 @@ class Failed(Struct, frozen=True, array_like=True, tag="failed"):
     """The host can't serve, and ends."""
 
     message: str
+    exit_code: int = 1
+    """With 2, no other host could either, until somebody changes what was given to it."""
 
 
 class News(Struct, frozen=True, array_like=True):
@@ -225,7 +227,14 @@ class Pong(Struct, frozen=True, array_like=True, tag="pong"):
     """Histograms, by the attributes of `EngineMetrics`."""
 
 
-FromHost = Hello | Failed | Deltas | Refused | Pong
+class Busy(Struct, frozen=True, array_like=True, tag="busy"):
+    """The engine is in a step that began before an earlier ping; the host as such is well."""
+
+    waited_s: float
+    """Since that ping."""
+
+
+FromHost = Hello | Failed | Deltas | Refused | Pong | Busy
 
 
 def merged(news: list[News]) -> News:

@@ -98,6 +98,14 @@ class OpenCall:
     has_failed: bool = False
     """Its last response was an error; news of other choices may still come."""
 
+    def has_left(self) -> bool:
+        """Tell whether the client is gone; if that can't be known, it is as good as gone."""
+        try:
+            return self.call.is_cancelled()
+        except Exception as error:  # noqa: BLE001 - the other calls must be watched on
+            log_defect("a call could not be watched, and is cancelled", error)
+            return True
+
 
 class Responder:
     """Sends the responses of all calls of a front."""

@@ -284,7 +284,10 @@ def test_the_shim_is_ready_while_its_model_is(tiny_shim: Shim) -> None:
             return connection.getresponse().status
 
     assert ready() == 200
-    tiny_shim.served.server.control.unload(FORERUN)
+    server = tiny_shim.served.server
+    server.mirror.take_out(FORERUN)
+    while server.readiness.is_model_ready(FORERUN):
+        server.check_alive()
     assert ready() == 503
     with client_of(tiny_shim) as client, pytest.raises(openai.InternalServerError) as caught:
         client.completions.create(model=FORERUN, prompt="Hi")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.triton_backend.calls import FakeCall
+from tests.triton_backend.calls import PATIENCE_S, FakeCall
 from tests.triton_backend.front_stage import Clock, FakeDoor, FrontStage
 from tests.triton_backend.host_stage import await_true
 from triton_backend import front as fronts
@@ -17,6 +17,7 @@ from triton_backend.faces.forerun import FORERUN
 from triton_backend.faces.vllm import VLLM
 from triton_backend.front import Front
 from triton_backend.messages import (
+    Busy,
     Cancel,
     Deltas,
     Leave,
@@ -154,10 +155,15 @@ def test_news_of_what_is_unknown_or_over_is_no_harm(stage: FrontStage) -> None:
 
 
 def test_a_front_is_ready_while_its_host_gives_signs_of_life(stage: FrontStage) -> None:
+    stage.take()
+    stage.let_pings_pass(fronts.QUIET_PINGS)
     assert stage.front.is_ready()
-    stage.clock.now_s += fronts.ALIVE_S + 1
+    stage.let_pings_pass(1)
     assert not stage.front.is_ready()
-    stage.host.next_ping()
+    stage.host.link.send(Busy(fronts.MAX_STEP_S))
+    await_true(stage.front.is_ready)
+    stage.let_pings_pass(fronts.QUIET_PINGS + 1)
+    assert not stage.front.is_ready()
     stage.host.link.send(Pong(1, 2, 30, 4, 5))
     await_true(stage.front.is_ready)
     assert stage.pongs == [Pong(1, 2, 30, 4, 5)]
@@ -170,6 +176,19 @@ def test_a_front_that_closes_takes_its_leave(stage: FrontStage) -> None:
     assert stage.host.next() == Leave()
     assert stage.host.link.receive() is None
     assert call.failure is not None
+
+
+def test_the_leave_comes_after_all_that_was_said_before(
+    stage: FrontStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fronts, "LEAVE_S", PATIENCE_S)
+    stage.take(text=strings(b"x" * 5_000_000))
+    closing = threading.Thread(target=stage.front.close)
+    closing.start()
+    assert isinstance(stage.host.next(), Submit)
+    assert stage.host.next() == Leave()
+    closing.join(PATIENCE_S)
+    assert not closing.is_alive()
 
 
 def test_an_idle_front_takes_no_time_of_the_processor(stage: FrontStage) -> None:

@@ -1,48 +1,29 @@
 """Fronts of a host: each has its own requests, hears of them alone, and takes them along."""
 
 import logging
+import threading
 from typing import Any
 
 import pytest
 
 from builder.errors import ArtifactError
-from tests.triton_backend.host_stage import HELLO, Stage, await_true
+from tests.triton_backend.host_stage import HELLO, PATIENCE_S, Stage, answer, await_true, submit
 from triton_backend import joined_front
-from triton_backend.link import Link
 from triton_backend.messages import (
     VERSION,
+    Busy,
     Cancel,
-    Deltas,
     Failed,
-    FromHost,
     Join,
     Leave,
-    News,
     Ping,
     PlainText,
     Pong,
     RefusalKind,
     Refused,
     Submit,
-    TokenIds,
 )
-from triton_backend.request import FinishReason, SamplingParams
-
-PROMPT = TokenIds((3, 1, 4))
-
-
-def submit(number: int, *, max_tokens: int = 3, prompt: Any = PROMPT) -> Submit:
-    return Submit(number, prompt, SamplingParams(temperature=0, max_tokens=max_tokens, logprobs=1))
-
-
-def answer(link: Link[FromHost], number: int) -> list[News]:
-    """Hear everything up to the end of a request; give its own news."""
-    heard: list[News] = []
-    while not heard or heard[-1].finish_reason is None:
-        message = link.receive()
-        assert isinstance(message, Deltas)
-        heard += [news for news in message.news if news.id == number]
-    return heard
+from triton_backend.request import FinishReason
 
 
 def test_a_front_waits_until_the_engine_is_loaded(stage: Stage) -> None:
@@ -58,7 +39,7 @@ def test_a_failure_to_load_is_told_in_its_own_words(stage: Stage) -> None:
     link = stage.connect()
     link.send(Join(VERSION, "forerun"))
     stage.loaded.set_exception(ArtifactError("there is no artifact"))
-    assert link.receive() == Failed("there is no artifact")
+    assert link.receive() == Failed("there is no artifact", exit_code=2)
     assert link.receive() is None
 
 
@@ -67,6 +48,7 @@ def test_a_front_of_another_version_is_told_so(served: Stage) -> None:
     link.send(Join(VERSION + 1, "forerun"))
     failed = link.receive()
     assert isinstance(failed, Failed)
+    assert failed.exit_code == 2
     assert f"speaks version {VERSION} of the link and the front version {VERSION + 1}" in (
         failed.message
     )
@@ -168,33 +150,6 @@ def test_a_running_request_is_cancelled(served: Stage) -> None:
     await_true(lambda: served.engine.scheduler.pool.num_used == 0)
 
 
-def test_a_request_is_cancelled_while_its_prompt_is_encoded(served: Stage) -> None:
-    served.model.may_encode.clear()
-    link = served.join()
-    link.send(submit(1))
-    link.send(Cancel(1))
-    (news,) = answer(link, 1)
-    assert (news.token_ids, news.finish_reason) == ((), FinishReason.CANCELLED)
-    served.model.may_encode.set()
-    link.send(submit(2))
-    assert len(answer(link, 2)) == 3
-    link.send(Cancel(2))  # over already
-    link.send(Cancel(77))
-    link.send(Ping())
-    assert isinstance(link.receive(), Pong)
-
-
-def test_a_refusal_of_a_cancelled_request_is_not_told(served: Stage) -> None:
-    served.model.may_encode.clear()
-    link = served.join()
-    link.send(submit(1, prompt=PlainText("this")))
-    link.send(Cancel(1))
-    assert len(answer(link, 1)) == 1
-    served.model.may_encode.set()
-    link.send(submit(2))
-    assert len(answer(link, 2)) == 3
-
-
 @pytest.mark.parametrize("leaves", [True, False])
 def test_a_front_that_is_gone_takes_its_requests_along(served: Stage, leaves: bool) -> None:
     gone, stays = served.join(), served.join()
@@ -217,6 +172,20 @@ def test_a_ping_is_answered_by_the_engine(served: Stage) -> None:
     pong = link.receive()
     assert isinstance(pong, Pong)
     assert (pong.num_running, pong.counters["num_generated_tokens"], pong.num_blocks) == (0, 3, 999)
+
+
+def test_a_ping_during_a_step_is_answered_at_once(served: Stage) -> None:
+    link = served.join()
+    for _ in range(2):
+        step_ends = threading.Event()
+        served.worker.inquire(lambda _, ends=step_ends: ends.wait(PATIENCE_S))
+        for _ in range(3):
+            link.send(Ping())
+        busy = [link.receive(), link.receive()]
+        assert all(isinstance(each, Busy) and 0 <= each.waited_s < PATIENCE_S for each in busy)
+        assert busy == sorted(busy, key=lambda each: each.waited_s)
+        step_ends.set()
+        assert isinstance(link.receive(), Pong)
 
 
 def test_a_front_that_does_not_read_is_cut_off_and_keeps_nobody_waiting(

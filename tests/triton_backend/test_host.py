@@ -185,6 +185,7 @@ def test_an_altered_artifact_is_told_and_never_loaded(
     failed = host.connect().receive()
     assert isinstance(failed, Failed)
     assert failed.message.startswith("tokenizer/tokenizer.json in")
+    assert failed.exit_code == 2
     code, log = host.wait()
     assert code == 2
     assert failed.message in log

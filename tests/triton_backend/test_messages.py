@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from builder.artifact.config import Limits
 from triton_backend.messages import (
     VERSION,
+    Busy,
     Cancel,
     ControlText,
     Deltas,
@@ -77,6 +78,7 @@ FROM_HOST = [
         {"stop": 1},
         {"ttft_s": Durations((1, 0), 0.5)},
     ),
+    Busy(0.5),
 ]
 
 

@@ -1,8 +1,10 @@
 """Our own face: token ids, text or typed segments in; ids, text, bytes, logprobs and usage out.
 
 Every response is about one choice; the last response of a request is the last of its last choice. It has every output
-that was wanted; those of log-probabilities only if the request asks for any, and bytes only if the client names the outputs that it wants. Special tokens that a `text` spells stay text; control
-tokens come as ids or as `control` segments.
+that was wanted; those of log-probabilities only if the request asks for any, and bytes only if the client names the
+outputs that it wants. Special tokens that a `text` spells stay text; control tokens come as ids or as `control`
+segments. Answers stream unless the request says `stream` false, which Triton's `generate` needs: it refuses a second
+response, and only after the whole answer.
 """
 
 import json
@@ -24,7 +26,7 @@ from triton_backend.protocol import (
     integers,
     strings,
 )
-from triton_backend.segments import Segment, SegmentKind
+from triton_backend.segments import MAX_SEGMENTS, Segment, SegmentKind
 
 INPUTS = (
     Tensor("token_ids", "INT32", -1),
@@ -173,6 +175,10 @@ def _segments(texts: tuple[str, ...], kinds: tuple[str, ...]) -> Segments:
     if len(texts) != len(kinds):
         raise RequestError(
             f"segments and segment_kinds must be equally many; got {len(texts)} and {len(kinds)}."
+        )
+    if len(texts) > MAX_SEGMENTS:
+        raise RequestError(
+            f"a prompt has at most {MAX_SEGMENTS} segments; got {len(texts)}. Join neighbouring texts."
         )
     for place, kind in enumerate(kinds):
         if kind not in list(SegmentKind):

@@ -4,11 +4,15 @@ Numbers may come as strings that spell them, as that backend's own examples send
 does not do is refused by name, unless its value asks for nothing.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from builder.errors import RequestError, unknown_name
 from triton_backend.request import SamplingParams
+
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+"""Python would also read underscores, spaces, digits of other scripts, and words for what is no number."""
 
 NEUTRAL: dict[str, tuple[object, ...]] = {
     "allowed_token_ids": (),
@@ -52,11 +56,16 @@ def sampling_params(fields: Mapping[str, object]) -> SamplingParams:
             given[name] = SUPPORTED[name](name, value)
         elif name not in NEUTRAL:
             raise RequestError(unknown_name("sampling field", name[:64], [*SUPPORTED, *NEUTRAL]))
-        elif value not in NEUTRAL[name]:
+        elif not any(_is_same(value, neutral) for neutral in NEUTRAL[name]):
             raise RequestError(
                 f"sampling field {name} is not supported by this model; leave it out."
             )
     return SamplingParams(**given)
+
+
+def _is_same(value: object, neutral: object) -> bool:
+    """Tell whether a value says what a neutral one does; to Python, true is 1."""
+    return isinstance(value, bool) is isinstance(neutral, bool) and value == neutral
 
 
 def _number(name: str, value: object) -> object:
@@ -69,11 +78,11 @@ def _integer(name: str, value: object) -> object:
 
 def _spelled(name: str, text: str, read: Callable[[str], object]) -> object:
     try:
-        return read(text)
-    except ValueError:
-        raise RequestError(
-            f"{name} must be a number; got a str of {len(text)} characters."
-        ) from None
+        if NUMBER.fullmatch(text):
+            return read(text)
+    except ValueError:  # an integer with a fraction, or of thousands of digits
+        pass
+    raise RequestError(f"{name} must be a number; got a str of {len(text)} characters.")
 
 
 def _boolean(_: str, value: object) -> object:

@@ -63,10 +63,11 @@ def deploy(repository: Path, deployment: Deployment, *, replace_existing: bool) 
     """Write a model per face; with `replace_existing`, in place of all that the deployment had before.
 
     Raises:
-        UserError: the artifact can't be read, or a name is taken or can't name a model.
+        UserError: the artifact can't be read or its path is not UTF-8, or a name is taken or can't name a model.
     """
     read_manifest(deployment.artifact)
     _check_names(deployment)
+    _check_path(deployment.artifact)
     if not repository.parent.is_dir():
         raise UserError(f"the folder {repository.parent} does not exist; create it first")
     replaced = _replaced(repository, deployment, replace_existing=replace_existing)
@@ -90,6 +91,14 @@ def _check_names(deployment: Deployment) -> None:
             )
     if deployment.name == deployment.vllm_name:
         raise UserError(f"--name and --vllm-name are both {deployment.name}; choose two names")
+
+
+def _check_path(artifact: Path) -> None:
+    path = str(artifact.resolve())
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"the path of the artifact {path} is not UTF-8; rename it") from error
 
 
 def _replaced(repository: Path, deployment: Deployment, *, replace_existing: bool) -> list[str]:

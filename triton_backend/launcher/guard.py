@@ -20,7 +20,8 @@ END_S = 30.0
 @contextlib.contextmanager
 def guarded(mark: str, folder: Path) -> Iterator[None]:
     """Have everything with the mark ended, and the folder removed, however this process ends."""
-    command = [sys.executable, "-m", "triton_backend.launcher.guard", mark, str(folder)]
+    # -P: the current folder is the user's, and Python would look into it for modules first.
+    command = [sys.executable, "-P", "-m", "triton_backend.launcher.guard", mark, str(folder)]
     guard = subprocess.Popen(  # noqa: S603 (our own program)
         command,
         stdin=subprocess.PIPE,

@@ -119,6 +119,14 @@ def test_what_a_repository_holds_of_others_is_said(repository: Path) -> None:
     assert run("validate", repository).stdout.endswith("other: not written by builder deploy\n")
 
 
+def test_a_path_that_is_not_utf_8_is_said_in_escapes(artifact_folder: Path, tmp_path: Path) -> None:
+    repository = tmp_path / "\udcff"
+    result = run("deploy", artifact_folder, repository)
+    assert result.exit_code == 0
+    assert result.stdout == f"{tmp_path}/\\udcff: artifact and vllm_model\n"
+    assert run("validate", repository).exit_code == 0
+
+
 def test_a_stop_signal_lets_deploy_clean_up(
     artifact_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

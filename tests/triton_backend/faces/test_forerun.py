@@ -14,7 +14,7 @@ from triton_backend.faces.forerun_fields import SCALARS
 from triton_backend.messages import Claim, News, PlainText, Segments, Terms, TokenIds
 from triton_backend.protocol import Array, Ask, Inputs, floats, integers, strings
 from triton_backend.request import FinishReason, SamplingParams, TokenLogprobs
-from triton_backend.segments import Segment, SegmentKind
+from triton_backend.segments import MAX_SEGMENTS, Segment, SegmentKind
 
 ALL = frozenset(tensor.name for tensor in FORERUN.outputs)
 WANTED = ALL - {"num_cached_tokens"}
@@ -121,6 +121,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "segment_kinds belongs to segments; the prompt came as text.",
     ),
     ({"segments": strings(b"a")}, "equally many; got 1 and 0."),
+    (
+        {
+            "segments": strings(*[b"a"] * (MAX_SEGMENTS + 1)),
+            "segment_kinds": strings(*[b"text"] * (MAX_SEGMENTS + 1)),
+        },
+        "a prompt has at most 131072 segments; got 131073. Join neighbouring texts.",
+    ),
     (
         {"segments": strings(b"a", b"b"), "segment_kinds": strings(b"text")},
         "equally many; got 2 and 1.",

@@ -56,11 +56,42 @@ def test_any_other_value_of_what_is_not_supported_is_refused_by_name(name: str) 
 
 
 @pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n", True),
+        ("best_of", True),
+        ("repetition_penalty", True),
+        ("presence_penalty", False),
+        ("use_beam_search", 0),
+        ("detokenize", 1),
+        ("skip_special_tokens", 1.0),
+    ],
+)
+def test_true_is_no_number_and_no_number_is_true(name: str, value: object) -> None:
+    with pytest.raises(RequestError, match=f"sampling field {name} is not supported"):
+        sampling_params({name: value})
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("0.5", 0.5), (".5", 0.5), ("5.", 5.0), ("+5", 5.0), ("5e-1", 0.5)]
+)
+def test_a_number_may_be_spelled(text: str, number: float) -> None:
+    assert sampling_params({"temperature": text}).temperature == number
+
+
+@pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"temprature": 1}, "unknown sampling field 'temprature'. Did you mean temperature?"),
         ({"temperature": "hot"}, "temperature must be a number; got a str of 3 characters."),
-        ({"temperature": "nan"}, "temperature must be a number from 0 to 100; got nan."),
+        ({"temperature": "nan"}, "temperature must be a number; got a str of 3 characters."),
+        ({"temperature": "Infinity"}, "temperature must be a number; got a str of 8 characters."),
+        ({"temperature": "0_1"}, "temperature must be a number; got a str of 3 characters."),
+        ({"temperature": " 1"}, "temperature must be a number; got a str of 2 characters."),
+        ({"temperature": "."}, "temperature must be a number; got a str of 1 characters."),
+        ({"max_tokens": "1_0"}, "max_tokens must be a number; got a str of 3 characters."),
+        ({"max_tokens": "\uff11\uff10"}, "max_tokens must be a number; got a str of 2 characters."),
+        ({"max_tokens": "9" * 5000}, "max_tokens must be a number; got a str of 5000 characters."),
         ({"temperature": -1}, "temperature must be a number from 0 to 100; got -1."),
         ({"temperature": True}, "temperature must be a number from 0 to 100; got True."),
         ({"temperature": [1]}, "temperature must be a number from 0 to 100; got a list."),
