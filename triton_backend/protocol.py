@@ -4,7 +4,7 @@ A face is one Triton model of a deployment. Its file in `faces/` has the two tab
 the tensors of a request; `config.pbtxt` is generated from the same tables (`model_config.py`).
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +43,8 @@ class Ask:
     params: SamplingParams
     is_streaming: bool
     """Answer as tokens come; otherwise once, at the end."""
-    write: Callable[[News], dict[str, Array]]
-    """Give the tensors of a response; called once per response, in order."""
+    write: Callable[[Sequence[News]], Sequence[dict[str, Array]]]
+    """Give the tensors of the next responses, one at least, from one piece of news per choice that has any."""
     terms: Terms = NO_TERMS
 
 

@@ -161,7 +161,7 @@ class Responder:
 
 
 def _send(open_call: OpenCall, news: list[News]) -> None:
-    """Send the next responses of a call, one per choice; whatever goes wrong, it concerns this call alone."""
+    """Send the next responses of a call; whatever goes wrong, it concerns this call alone."""
     if open_call.has_failed:
         return
     try:
@@ -170,8 +170,11 @@ def _send(open_call: OpenCall, news: list[News]) -> None:
             open_call.has_failed = True
             open_call.call.fail(failure)
             return
-        for whole in map(merged, _by_choice(news)):
-            open_call.call.respond(open_call.ask.write(whole), is_last=whole.is_last)
+        whole = list(map(merged, _by_choice(news)))
+        *others, final = open_call.ask.write(whole)
+        for tensors in others:
+            open_call.call.respond(tensors, is_last=False)
+        open_call.call.respond(final, is_last=whole[-1].is_last)
     except Exception as error:  # noqa: BLE001
         log_defect("a response could not be sent", error)
         with contextlib.suppress(Exception):

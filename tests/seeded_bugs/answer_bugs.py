@@ -28,7 +28,7 @@ SAMPLING = {
     "the normaliser is that of the first row": Patch(
         "sampling.temperature",
         "np.exp(logsumexp - largest / scale)",
-        "np.exp(logsumexp[0] - largest / scale)",
+        "np.exp(logsumexp[:, :1] - largest / scale)",
     ),
     "top_k keeps one token more": Patch(
         "sampling.top_k", "cumulative_at(top_k - 1)", "cumulative_at(top_k)"
@@ -100,8 +100,8 @@ EDITS = {
     ),
     "edited rows keep the old normaliser": Patch(
         "sampling.edits",
-        "anew.argmax[0], anew.logsumexp[0]",
-        "anew.argmax[0], logsumexp[place]",
+        "logsumexp[place], slack[place] = told or (anew.logsumexp[0], 0.0)",
+        "pass",
     ),
     "edits are forgotten in full rows": Patch(
         "sampling.edits",
@@ -112,6 +112,12 @@ EDITS = {
         "sampling.edits",
         "logits = row.copy()",
         "logits = row",
+    ),
+    "a correction forgets what edits added": Patch(
+        "sampling.correction", "1.0 - taken + added", "1.0 - taken"
+    ),
+    "a correction ignores the temperature": Patch(
+        "sampling.correction", "rows / temperature - logsumexp", "rows - logsumexp"
     ),
     "one edit a row is applied": Patch(
         "sampling.edits", "for edit in edits:", "for edit in edits[:1]:"

@@ -104,9 +104,6 @@ CACHE = {
     "blocks are told without their parent": Patch(
         "kv.events", "parent=None if parent is None else parent.key", "parent=run[0].key"
     ),
-    "to build on a block is no use of it": Patch(
-        "kv.cache", "            self._use(chain.path[:start])\n", ""
-    ),
     "cached blocks live one look longer than their time": Patch(
         "kv.cache", "last_use_s <= used_until_s", "last_use_s < used_until_s - 1e9"
     ),

@@ -66,7 +66,11 @@ def test_generate_answers_as_vllm_does(triton: Served, alone: EngineAlone) -> No
         (FORERUN, {"text": "a", "timeout": 3}, "invalid: unknown parameter 'timeout'"),
         (FORERUN, {"max_tokens": 3}, "invalid: give the prompt as one of"),
         (FORERUN, {"text": "a", "top_k": -1, "stream": False}, "invalid: top_k must be an integer"),
-        (VLLM, {"text_input": "a", "n": 2}, "invalid: sampling field n is not supported"),
+        (
+            VLLM,
+            {"text_input": "a", "best_of": 2},
+            "invalid: sampling field best_of is not supported",
+        ),
         (VLLM, {"text_input": "a", "max_token": 2}, "invalid: unknown sampling field 'max_token'"),
         (VLLM, {"max_tokens": 2}, "expected number of inputs"),
     ],

@@ -19,6 +19,7 @@ from triton_backend.front import Front
 from triton_backend.messages import (
     Busy,
     Cancel,
+    Claim,
     Deltas,
     Leave,
     News,
@@ -27,6 +28,7 @@ from triton_backend.messages import (
     RefusalKind,
     Refused,
     Submit,
+    Terms,
 )
 from triton_backend.protocol import integers, strings
 from triton_backend.request import FinishReason, SamplingParams
@@ -45,6 +47,30 @@ def test_a_request_goes_to_the_host_as_the_face_read_it(stage: FrontStage) -> No
     assert stage.host.next() == Submit(1, PlainText("hi"), SamplingParams(max_tokens=5))
     stage.take(text=strings(b"ho"))
     assert stage.host.next() == Submit(2, PlainText("ho"), SamplingParams())
+
+
+def test_what_a_request_says_of_itself_goes_along(stage: FrontStage) -> None:
+    call = FakeCall(text=strings(b"hi"), cache_salt=strings(b"mine"))
+    call.request_id = "r-7"
+    call.parameters = {"tenant": "t", "tenant_expires": 9, "tenant_tag": "ab"}
+    stage.front.take(call)
+    submit = stage.host.next()
+    assert isinstance(submit, Submit)
+    assert submit.request_id == "r-7"
+    assert submit.terms == Terms(claim=Claim("t", 9, "ab"), cache_salt="mine")
+
+
+def test_a_call_is_over_when_its_last_choice_is(stage: FrontStage) -> None:
+    call = stage.take(text=strings(b"hi"), num_choices=integers(2))
+    ends = [(0, "a", False), (1, "b", True)]
+    for choice, text, is_last in ends:
+        news = News(
+            1, (1,), text, (b"x",), 2, 1, FinishReason.LENGTH, choice=choice, is_last=is_last
+        )
+        stage.host.link.send(Deltas((news,)))
+        call.await_responses(choice + 1)
+    call.await_end()
+    assert [response["choice"] for response in call.responses] == [[0], [1]]
 
 
 def test_news_become_responses_of_their_own_call(stage: FrontStage) -> None:

@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builder.artifact.config import Limits
+from triton_backend.constraint import Constraint, ConstraintKind
 from triton_backend.messages import (
     VERSION,
     Busy,
     Cancel,
+    Claim,
     ControlText,
     Deltas,
     Durations,
@@ -29,6 +31,7 @@ from triton_backend.messages import (
     Refused,
     Segments,
     Submit,
+    Terms,
     TokenIds,
     merged,
 )
@@ -59,6 +62,13 @@ FROM_FRONT = [
     Cancel(1),
     Ping(),
     Leave(),
+    Submit(
+        7,
+        PROMPTS[0],
+        SamplingParams(constraint=Constraint(ConstraintKind.REGEX, "words")),
+        Terms(Claim("words", 2**40, "words"), "words", False, -2, ("words",)),
+        "r-1",
+    ),
     *(Submit(2**40, prompt, SamplingParams(stop=("words",), logprobs=3)) for prompt in PROMPTS),
 ]
 FROM_HOST = [

@@ -61,6 +61,7 @@ def test_a_call_shows_what_triton_has(model: ModuleType) -> None:
     assert list(call.tensors) == ["text"]
     assert call.parameters == {"a": 1, "b": True}
     assert call.timeout_s == 1.5
+    assert call.request_id == "r1"
     assert call.wanted == {"text", "finish_reason"}
     bare, _ = call_of(model)
     assert (bare.parameters, bare.timeout_s) == ({}, None)

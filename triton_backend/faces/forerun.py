@@ -195,8 +195,9 @@ def _unknown_parameter(name: str) -> str:
     return unknown_name("parameter", name[:64], names)
 
 
-def _write(outputs: Iterable[Output], news: News) -> dict[str, Array]:
-    return {tensor.name: value(news) for tensor, value in outputs}
+def _write(outputs: Collection[Output], news: Iterable[News]) -> list[dict[str, Array]]:
+    """Give a response for each choice."""
+    return [{tensor.name: value(each) for tensor, value in outputs} for each in news]
 
 
 FORERUN = Face("forerun", INPUTS, OUTPUTS, read)

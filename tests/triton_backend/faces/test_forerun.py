@@ -34,7 +34,7 @@ def read(
 
 
 def written(ask: Ask, news: News) -> dict[str, list[Any]]:
-    return {name: array.tolist() for name, array in ask.write(news).items()}
+    return {name: array.tolist() for name, array in ask.write([news])[0].items()}
 
 
 def test_a_bare_prompt_asks_for_a_stream_with_the_defaults() -> None:
@@ -274,6 +274,12 @@ def test_logprobs_of_a_prompt_come_flattened_to_those_who_ask() -> None:
     assert [later[tensor.name] for tensor, _ in OF_PROMPT] == [[], [], []]
 
 
+def test_each_choice_has_a_response_of_its_own() -> None:
+    news = [News(1, (5,), "a", (b"a",), 3, 1, choice=choice) for choice in (2, 0)]
+    responses = read(num_choices=integers(3), text=strings(b"hi")).write(news)
+    assert [each["choice"].tolist() for each in responses] == [[2], [0]]
+
+
 def test_only_wanted_outputs_are_written() -> None:
     ask = read(wanted=frozenset({"text", "logprobs"}))
     assert written(ask, RUNNING) == {"text": ["é".encode()]}
@@ -285,7 +291,7 @@ def test_every_output_has_the_type_and_length_of_its_table(tensor: Any) -> None:
     wanted = frozenset({tensor.name})
     logprobs = {"logprobs": integers(2), "prompt_logprobs": integers(0)}
     ask = read(wanted=wanted, text=strings(b"hi"), **logprobs)
-    array = ask.write(news)[tensor.name]
+    array = ask.write([news])[0][tensor.name]
     kinds = {"INT32": np.int32, "FP32": np.float32, "STRING": np.object_}
     assert array.dtype == kinds[tensor.data_type]
     assert array.ndim == 1

@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 
 from builder.errors import RequestError
-from triton_backend.faces.sampling_fields import NEUTRAL, SUPPORTED, sampling_params
+from triton_backend.constraint import Constraint, ConstraintKind
+from triton_backend.faces.sampling_fields import (
+    NEUTRAL,
+    SUPPORTED,
+    TERMS,
+    sampling_params,
+    terms_of,
+)
+from triton_backend.messages import Terms
 from triton_backend.request import SamplingParams
 
 
@@ -31,7 +39,23 @@ from triton_backend.request import SamplingParams
         ({"ignore_eos": "True"}, {"ignore_eos": True}),
         ({"ignore_eos": "false"}, {}),
         ({"logprobs": 2}, {"logprobs": 2}),
-        (dict.fromkeys([*SUPPORTED, *NEUTRAL]), {}),
+        ({"n": "3", "min_p": 0.1}, {"num_choices": 3, "min_p": 0.1}),
+        (
+            {"presence_penalty": 1, "frequency_penalty": "-0.5", "repetition_penalty": 1.5},
+            {"presence_penalty": 1, "frequency_penalty": -0.5, "repetition_penalty": 1.5},
+        ),
+        ({"include_stop_str_in_output": True}, {"include_stop": True}),
+        ({"logit_bias": {"7": 1.5, "8": -100}}, {"logit_bias": ((7, 1.5), (8, -100))}),
+        ({"logit_bias": {}}, {}),
+        (
+            {"structured_outputs": {"regex": "a+", "json": None}},
+            {"constraint": Constraint(ConstraintKind.REGEX, "a+")},
+        ),
+        (
+            {"guided_decoding": '{"choice": ["a", "é"]}'},
+            {"constraint": Constraint(ConstraintKind.CHOICE, '["a", "é"]')},
+        ),
+        (dict.fromkeys([*SUPPORTED, *TERMS, *NEUTRAL]), {}),
     ],
 )
 def test_supported_fields_are_taken(fields: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -106,12 +130,47 @@ def test_a_number_may_be_spelled(text: str, number: float) -> None:
         ({"stop_token_ids": ["3"]}, "stop_token_ids[0] must be an integer"),
         ({"ignore_eos": "yes"}, "ignore_eos must be true or false; got a str of 3 characters."),
         ({"ignore_eos": 1}, "ignore_eos must be true or false; got 1."),
+        ({"logit_bias": [1]}, "logit_bias must be an object of biases by token id."),
+        ({"logit_bias": {"secret": 1}}, "an id of logit_bias must be a number; got a str of 6"),
+        ({"logit_bias": {"5": "much"}}, "logit_bias must be a number; got a str"),
+        ({"logit_bias": {"5": 101}}, "the bias of logit_bias[0] must be a number from -100"),
+        ({"guided_decoding": "{secret"}, "guided_decoding must be a JSON object; it is no JSON."),
+        ({"guided_decoding": [1]}, "guided_decoding must be a JSON object."),
+        ({"structured_outputs": {"regex": 7}}, "structured_outputs.regex must be a string."),
+        (
+            {"structured_outputs": {"regex": "a"}, "guided_decoding": {"regex": "a"}},
+            "guided_decoding says the same as another field",
+        ),
         ({"logprobs": 21}, "logprobs must be an integer from 0 to 20; got 21."),
     ],
 )
 def test_what_is_wrong_is_refused_by_name(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError) as caught:
         sampling_params(fields)
+    assert message in str(caught.value)
+
+
+def test_other_fields_are_read_beside_the_parameters() -> None:
+    fields = {"bad_words": ["no"], "priority": "-2", "top_k": 3}
+    assert sampling_params(fields) == SamplingParams(top_k=3)
+    assert terms_of(fields) == Terms(priority=-2, bad_words=("no",))
+    assert terms_of(dict.fromkeys(TERMS)) == terms_of({"bad_words": [], "priority": 0}) == Terms()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"bad_words": "secret"}, "bad_words must be a list."),
+        ({"bad_words": ["a", 3]}, "bad_words[1] must be a str; got 3."),
+        ({"priority": 1.5}, "priority must be an integer from"),
+        ({"priority": "soon"}, "priority must be a number; got a str of 4 characters."),
+    ],
+)
+def test_what_is_wrong_in_other_fields_is_refused_by_name(
+    fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        terms_of(fields)
     assert message in str(caught.value)
 
 

@@ -22,7 +22,7 @@ def kept_of(logits: np.ndarray, *, vocab_size: int | None = None, temperature: f
     """Weigh rows of which `logits` are the largest of V; the rest is worth nothing."""
     at = np.full(len(logits), temperature, np.float32)
     sums = np.log(np.exp(logits / at[:, None]).sum(axis=1)).astype(np.float32)
-    return weigh(logits, at, sums, vocab_size=vocab_size or logits.shape[1])
+    return weigh(logits, at, np.array([sums, sums]), vocab_size=vocab_size or logits.shape[1])
 
 
 def kept_with(cumulative: list[float], mass: float, *, vocab_size: int) -> Kept:
@@ -143,7 +143,9 @@ def test_fewer_tokens_at_hand_never_decide_otherwise(
     sums = np.log(np.exp(logits).sum(axis=1)).astype(np.float32)
 
     def drawn(num_tokens: int) -> tuple[float, float, int, bool]:
-        kept = weigh(logits[:, :num_tokens], np.ones(1, np.float32), sums, vocab_size=40)
+        kept = weigh(
+            logits[:, :num_tokens], np.ones(1, np.float32), np.array([sums, sums]), vocab_size=40
+        )
         kept = keep_top_p(keep_top_k(kept, np.array([top_k])), np.array([top_p]))
         ranks, is_decided = draw(kept, np.array([uniform]))
         return kept.mass[0, 0], kept.mass[1, 0], int(ranks[0]), bool(is_decided[0])
