@@ -195,10 +195,7 @@ class HostDoor:
             case Failed(message, exit_code):
                 link.close()  # or it would wait for us
                 self._settle(0)
-                if exit_code == FINAL_CODE:
-                    until_s = time.monotonic() + FINAL_S
-                    self._verdict = Verdict(message, _stamp(self._place.manifest), until_s)
-                raise AttachError(message)
+                raise self._refusal(message, exit_code)
             case Hello() if first.version != VERSION:
                 reason = f"the engine host speaks version {first.version} of the link, we {VERSION}"
             case Hello() if first.digest != self._place.digest:
@@ -208,6 +205,13 @@ class HostDoor:
             case _:
                 reason = "the engine host did not say hello"
         raise AttachError(f"{reason}; {ANEW}")
+
+    def _refusal(self, message: str, exit_code: int) -> AttachError:
+        """Say why a host can't serve, and note it where trying again would change nothing."""
+        if exit_code == FINAL_CODE:
+            until_s = time.monotonic() + FINAL_S
+            self._verdict = Verdict(message, _stamp(self._place.manifest), until_s)
+        return AttachError(message)
 
     def _start_if_none_runs(self) -> None:
         """Start a host, unless ours is on its way.
@@ -223,7 +227,8 @@ class HostDoor:
         # With code 0 it found another host at work, which may just be ending.
         if ended is not None and code != 0:
             how = f"with code {code}" if code > 0 else f"by signal {-code}"
-            raise AttachError(f"the engine host ended {how} before it served; the log says more")
+            message = f"the engine host ended {how} before it served; the log says more"
+            raise self._refusal(message, code)
         self._check_manifest()
         self._child = subprocess.Popen(  # noqa: S603 - the command is our own
             self._place.command, stdin=subprocess.DEVNULL, stdout=2, cwd="/"

@@ -113,3 +113,15 @@ with claimed(Path({!r})) as listener:
     link.receive()
 raise SystemExit(1)
 """
+
+
+def test_a_host_that_ended_before_it_was_heard_is_not_tried_again_either(
+    place: HostPlace, tmp_path: Path
+) -> None:
+    marks = tmp_path / "marks"
+    door = HostDoor(replace(place, command=python(NOTES_AND_FAILS.format(str(marks)))), "vllm")
+    for _ in range(3):
+        with pytest.raises(AttachError, match="ended with code 2 before it served"):
+            door.attach()
+    door.close()
+    assert marks.read_text() == "x"

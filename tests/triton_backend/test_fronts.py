@@ -19,6 +19,7 @@ from tests.triton_backend.host_stage import (
     submit,
 )
 from triton_backend import joined_front
+from triton_backend.link import Link
 from triton_backend.messages import (
     VERSION,
     Busy,
@@ -26,8 +27,10 @@ from triton_backend.messages import (
     Claim,
     Deltas,
     Failed,
+    FromHost,
     Join,
     Leave,
+    News,
     Ping,
     PlainText,
     Pong,
@@ -292,7 +295,7 @@ def test_what_is_not_to_be_stored_is_not_found_again(served: Stage) -> None:
 def test_choices_are_numbered_and_the_last_news_says_so(served: Stage) -> None:
     link = served.join()
     params = SamplingParams(seed=1, max_tokens=3, num_choices=3, prompt_logprobs=0)
-    link.send(Submit(1, PROMPT, params))
+    link.send(Submit(1, TokenIds((3, 1, 4)), params))
     heard: list[News] = []
     while not heard or not heard[-1].is_last:
         message = link.receive()

@@ -82,10 +82,7 @@ def test_any_other_value_of_what_is_not_supported_is_refused_by_name(name: str) 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("n", True),
         ("best_of", True),
-        ("repetition_penalty", True),
-        ("presence_penalty", False),
         ("use_beam_search", 0),
         ("detokenize", 1),
         ("skip_special_tokens", 1.0),
@@ -94,6 +91,12 @@ def test_any_other_value_of_what_is_not_supported_is_refused_by_name(name: str) 
 def test_true_is_no_number_and_no_number_is_true(name: str, value: object) -> None:
     with pytest.raises(RequestError, match=f"sampling field {name} is not supported"):
         sampling_params({name: value})
+
+
+@pytest.mark.parametrize("name", ["n", "repetition_penalty", "presence_penalty", "min_p"])
+def test_true_is_no_number_of_a_field_that_takes_one(name: str) -> None:
+    with pytest.raises(RequestError, match=r"must be (an integer|a number) from .* got True\."):
+        sampling_params({name: True})
 
 
 @pytest.mark.parametrize(
