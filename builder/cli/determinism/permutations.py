@@ -5,6 +5,7 @@ A way that did not come about (nobody was preempted, nothing was reused) is told
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from builder.cli.determinism.cases import with_choices
 from builder.cli.determinism.narrowed import Narrowed
@@ -49,6 +50,16 @@ class Proof:
     def serve_alone(self) -> None:
         """Serve each request alone, in an engine of its own that reuses and drafts nothing."""
         self.alone.update(self.each_alone(self.cases))
+
+    @property
+    def cases_with_choices(self) -> list[Request]:
+        """The requests, each asking for several choices."""
+        return [with_choices(case, NUM_CHOICES) for case in self.cases]
+
+    @cached_property
+    def choices_alone(self) -> dict[Key, Answer]:
+        """What those get when served alone; the first choice is the answer without choices."""
+        return self.each_alone(self.cases_with_choices) | self.alone
 
     def each_alone(self, cases: Iterable[Request]) -> dict[Key, Answer]:
         """Give what each of `cases` gets alone."""
@@ -162,11 +173,9 @@ def preempted(proof: Proof) -> Outcome:
 
 
 def choices(proof: Proof) -> Outcome:
-    """Compare choices served together with those served alone; the first is the answer without choices."""
-    cases = [with_choices(case, NUM_CHOICES) for case in proof.cases]
-    expected = proof.each_alone(cases) | proof.alone
-    answers = serve(proof.engine(), cases)
-    return outcome_of("n choices", expected, answers, evidence=(NUM_CHOICES, "choices each"))
+    answers = serve(proof.engine(), proof.cases_with_choices)
+    evidence = NUM_CHOICES, "choices each"
+    return outcome_of("n choices", proof.choices_alone, answers, evidence=evidence)
 
 
 def speculated(proof: Proof) -> Outcome:
@@ -200,14 +209,18 @@ def streamed(proof: Proof) -> Outcome:
 
 
 def all_of_it(proof: Proof) -> Outcome:
-    """Serve twice in one engine with everything on: reuse, drafts, chunks, a full pool, joining in flight."""
+    """Serve twice in one engine: reuse, drafts, choices, chunks, a full pool, joining in flight.
+
+    Choices share a prompt and grow apart, which fills the pool when all of them run.
+    """
     executor = proof.tight_pool(0, max_num_tokens=CHUNK_TOKENS * 3)
     engine = proof.engine(executor, prefix_reuse=True, speculation=True)
-    first = serve(engine, proof.cases, stagger=2)
-    again = serve(engine, proof.cases[::-1], stagger=2)
-    count = engine.metrics.num_preemptions
-    cold = proof.outcome("all of it", first, count, "preemptions")
-    warm = proof.outcome("all of it", again, count, "preemptions")
+    cases = proof.cases_with_choices
+    first = serve(engine, cases, stagger=2)
+    again = serve(engine, cases[::-1], stagger=2)
+    evidence = engine.metrics.num_preemptions, "preemptions"
+    cold = outcome_of("all of it", proof.choices_alone, first, evidence=evidence)
+    warm = outcome_of("all of it", proof.choices_alone, again, evidence=evidence)
     return warm if warm.differences else cold
 
 
