@@ -121,11 +121,12 @@ def _accept(listener: socket.socket, fronts: Fronts) -> None:
 def _stop_when_told(path: Path, loaded: "Future[Service]") -> None:
     """Stop on SIGTERM: in good order, or at once while there is nothing to bring in order."""
     signal.sigwait({signal.SIGTERM})
-    if loaded.done() and loaded.exception() is None:
-        loaded.result().worker.stop()
-    else:
+    if not loaded.done():
         unmark(path)
         os._exit(0)
+    if loaded.exception() is None:
+        loaded.result().worker.stop()
+    # Else the main thread is ending, with an exit code that says why.
 
 
 def _stop_when_deserted(fronts: Fronts, grace_s: float) -> None:

@@ -155,6 +155,7 @@ def test_a_meter_that_hangs_ends_the_process() -> None:
 def test_a_meter_is_left_alone_without_a_server_and_leaves_no_alarm(
     model: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(model.os, "getppid", lambda: 7)
     meter = model.TritonMeter(METRICS[0], {"model": "chat"})
     meter(3)
     monkeypatch.setattr(model.os, "getppid", lambda: 1)
