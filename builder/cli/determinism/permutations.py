@@ -20,6 +20,8 @@ from triton_backend.tokenizer import Tokenizer
 NUM_CHOICES = 3
 CHUNK_TOKENS = 7
 """Divides no block size, so chunks begin and end anywhere in blocks."""
+FULL_AT = 3
+"""Prompts that fill a pool. Where it takes many, the first are answered before the last are computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,7 @@ def reused(proof: Proof) -> Outcome:
 
 
 def preempted(proof: Proof) -> Outcome:
-    engine = proof.engine(proof.tight_pool(len(proof.cases)))
+    engine = proof.engine(proof.tight_pool(FULL_AT))
     answers = serve(engine, proof.cases)
     return proof.outcome("preempted", answers, engine.metrics.num_preemptions, "preemptions")
 
