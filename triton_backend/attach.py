@@ -9,7 +9,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from triton_backend.front_settings import FrontSettings
 from triton_backend.link import Link, LinkError
 from triton_backend.messages import VERSION, Failed, FromHost, Hello, Join
 from triton_backend.rendezvous import connect, peer_pid, runtime_folder, socket_path
+from triton_backend.subprograms import command_of
 
 POLL_S = 0.01
 START_S = 60.0
@@ -87,8 +87,7 @@ def find_place(
     folder = runtime_folder() if folder is None else folder
     socket = socket_path(folder, server, settings.deployment, str(artifact), digest)
     command = [
-        # -P: the current folder is the server's, and Python would look into it for modules first.
-        *(sys.executable, "-P", "-m", "triton_backend.host"),
+        *command_of("triton_backend.host"),
         *("--socket", str(socket), "--artifact", str(artifact)),
         *(() if settings.threads is None else ("--threads", str(settings.threads))),
         *(f"--engine={name}={text}" for name, text in written_options(settings.engine).items()),

@@ -89,7 +89,6 @@ class EngineMetrics:
         if timeline.admitted_s is not None:
             return
         timeline.admitted_s = now
-        timeline.num_cached_tokens = sequence.num_cached
         self.num_admitted += 1
         self.num_prompt_tokens += sequence.num_prompt
         self.num_hit_tokens += sequence.num_cached
@@ -156,7 +155,7 @@ class EngineMetrics:
             num_prompt_tokens=sequence.num_prompt,
             num_generated_tokens=sequence.num_generated,
             num_deliveries=timeline.num_deliveries,
-            num_cached_tokens=timeline.num_cached_tokens,
+            num_cached_tokens=sequence.num_cached,
             num_computed_tokens=timeline.num_computed_tokens,
             num_computed_prompt_tokens=timeline.num_computed_prompt_tokens,
             num_preemptions=timeline.num_preemptions,

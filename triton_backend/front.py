@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from builder.errors import RequestError
 from triton_backend.attach import Attached, AttachError, HostDoor
+from triton_backend.failures import log_failure
 from triton_backend.link import FrameSizeError, Link, LinkError
 from triton_backend.messages import (
     Busy,
@@ -26,7 +27,7 @@ from triton_backend.messages import (
 )
 from triton_backend.outbox import Outbox
 from triton_backend.protocol import Face, Inputs
-from triton_backend.responder import Call, Failure, FailureKind, OpenCall, Responder, log_defect
+from triton_backend.responder import Call, Failure, FailureKind, OpenCall, Responder
 
 logger = logging.getLogger(__name__)
 
@@ -118,8 +119,7 @@ class Front:
         except RequestError as error:
             call.fail(Failure(FailureKind.INVALID, str(error)))
             return
-        timeout_s = call.timeout_s
-        deadline_s = None if timeout_s is None else self._clock() + timeout_s
+        deadline_s = None if (given_s := call.timeout_s) is None else self._clock() + given_s
         number = next(self._ids)
         with self._lock:
             outbox = self._outbox
@@ -128,8 +128,7 @@ class Front:
         if outbox is None:
             call.fail(ABSENT)
             return
-        submit = Submit(number, ask.prompt, ask.params, ask.terms, call.request_id)
-        self._submit(outbox, submit)
+        self._submit(outbox, Submit(number, ask.prompt, ask.params, ask.terms, call.request_id))
         self._has_news.set()
 
     def is_ready(self) -> bool:
@@ -192,7 +191,7 @@ class Front:
         except LinkError as error:
             logger.error("the link to the engine host is cut: %s", error)  # noqa: TRY400
         except Exception as error:  # noqa: BLE001 - nobody would listen any more, and clients would wait
-            log_defect("the link to the engine host is cut", error)
+            log_failure(logger, "the link to the engine host is cut", error)
         link.close()
 
     def _hear(self, message: FromHost) -> None:
@@ -217,7 +216,7 @@ class Front:
         try:
             self._on_pong(pong)
         except Exception as error:  # noqa: BLE001 - numbers for dashboards must not end what they count
-            log_defect("the metrics were not brought up to date", error)
+            log_failure(logger, "the metrics were not brought up to date", error)
 
     def _lose(self) -> None:
         """Fail all that the host had."""

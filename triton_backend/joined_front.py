@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from builder.errors import RequestError
+from triton_backend.failures import log_failure
 from triton_backend.link import Link, LinkError
 from triton_backend.loading import LoadedModel
 from triton_backend.messages import (
@@ -130,7 +131,7 @@ class JoinedFront:
 
     def _begin(self, submit: Submit) -> None:
         with self._lock:
-            if submit.id in self._encoding | self._submitted:
+            if submit.id in self._encoding or submit.id in self._submitted:
                 raise LinkError("a front used the id of an open request")
             self._encoding.add(submit.id)
         prompt = WaitingPrompt(_length(submit.prompt), lambda: self._encode(submit))
@@ -206,8 +207,8 @@ class JoinedFront:
                 self._link.send(message)
         except LinkError:
             pass  # The reader sees the end of the link too.
-        except Exception as error:  # noqa: BLE001 - without its message, which may quote an answer
-            logger.error("news could not be sent: %s", type(error).__name__)  # noqa: TRY400
+        except Exception as error:  # noqa: BLE001 - only this front is concerned
+            log_failure(logger, "news could not be sent", error)
         finally:
             # A front that hears no more must know, or its clients wait for ever.
             self._link.close()

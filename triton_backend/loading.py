@@ -22,10 +22,8 @@ from triton_backend.engine import Engine
 from triton_backend.messages import ControlText, PlainText, Prompt, Segments, TokenIds
 from triton_backend.segments import Segment
 from triton_backend.structured.guidance import GuidanceProvider
+from triton_backend.text_files import CHAT_TEMPLATE, compile_template, read_tokenizer
 from triton_backend.tokenizer import Tokenizer
-
-TOKENIZER = "tokenizer/tokenizer.json"
-CHAT_TEMPLATE = "tokenizer/chat_template.jinja"
 
 
 @dataclass(frozen=True)
@@ -107,17 +105,14 @@ class LoadedModel:
         Raises:
             UserError: it has none.
         """
-        if not self.artifact.manifest.tokenizer.has_chat_template:
+        record = self.artifact.manifest.tokenizer
+        if not record.has_chat_template:
             raise UserError(
                 f"{self.artifact.root} has no chat template, because its checkpoint had none; leave out "
                 "--chat, or put a chat_template.jinja into the checkpoint and compile it again"
             )
-        return ChatTemplate(
-            self.artifact.path(CHAT_TEMPLATE).read_text("utf-8"),
-            special_tokens=self.artifact.manifest.tokenizer.named_tokens,
-            control_strings=self.tokenizer.control_strings,
-            clock=datetime.now,
-        )
+        source = self.artifact.path(CHAT_TEMPLATE).read_text("utf-8")
+        return compile_template(source, record, self.tokenizer, clock=datetime.now)
 
     def close(self) -> None:
         """Free the engine."""
@@ -130,9 +125,8 @@ class LoadedModel:
     @cached_property
     def _longest_token(self) -> int:
         """Characters that one token can stand for, control tokens included."""
-        ids = range(self.tokenizer.vocab_size)
-        controls = map(len, self.tokenizer.control_strings)
-        return max(*(len(self.tokenizer.token_bytes(each)) for each in ids), *controls, 1)
+        texts = (*self.tokenizer.pieces, *self.tokenizer.control_strings)
+        return max(1, *map(len, texts))
 
     def _refuse_too_long(self, num_characters: int) -> None:
         """Refuse what can't fit, whatever its tokens are: encoding it would only keep others waiting."""
@@ -167,9 +161,7 @@ def load_model(
         UserError: the number of threads is out of range.
     """
     record = artifact.manifest.tokenizer
-    tokenizer = Tokenizer(
-        artifact.path(TOKENIZER).read_bytes(), bos_token_id=record.bos_token_id, add_bos=False
-    )
+    tokenizer = read_tokenizer(artifact.root, record)
     ends = record.end_token_ids
     with contextlib.ExitStack() as undo:
         executor = undo.enter_context(
@@ -189,6 +181,5 @@ def load_model(
 
 def _masks(tokenizer: Tokenizer, vocab_size: int) -> GuidanceProvider:
     """Make what compiles constraints for a tokenizer. Ids of the engine beyond its own have no text."""
-    token_bytes = [tokenizer.token_bytes(token_id) for token_id in range(tokenizer.vocab_size)]
-    padding = [b""] * (vocab_size - len(token_bytes))
-    return GuidanceProvider((token_bytes + padding)[:vocab_size], tokenizer.encode)
+    padding = (b"",) * (vocab_size - tokenizer.vocab_size)
+    return GuidanceProvider((tokenizer.pieces + padding)[:vocab_size], tokenizer.encode)

@@ -18,12 +18,15 @@ import triton_python_backend_utils as pb_utils
 from builder.errors import ForerunError, UserError
 from triton_backend.attach import HostDoor, find_place
 from triton_backend.faces import find_face
+from triton_backend.failures import log_failure
 from triton_backend.front import Front
 from triton_backend.front_settings import read_settings
 from triton_backend.metrics import METRICS, Meters, Metric
 from triton_backend.protocol import Array
-from triton_backend.responder import Failure, FailureKind, log_defect
+from triton_backend.responder import Failure, FailureKind
 from triton_backend.tenancy import named_secret
+
+logger = logging.getLogger(__name__)
 
 # pb_utils is complete only after this module was imported, so what is in it is named here and looked up later.
 CODES = {
@@ -74,7 +77,7 @@ class TritonPythonModel:
             try:
                 self._front.take(call)
             except Exception as error:  # noqa: BLE001 - Triton would send the traceback to the client
-                log_defect("a request was not taken", error)
+                log_failure(logger, "a request was not taken", error)
                 call.fail(BROKEN)
 
     def is_ready(self) -> bool:

@@ -20,6 +20,8 @@ Parameters = Mapping[str, object]
 
 KINDS = {"BOOL": "b", "INT32": "i", "INT64": "i", "UINT32": "u", "FP32": "f", "STRING": "O"}
 """Triton's data types that the faces use, and the kind of numpy array that each arrives as."""
+TRITONS_OWN = frozenset({"id"})
+"""A request parameter that Triton makes of the request's id in HTTP generate calls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ further ones of others; the order within a request is kept.
 import contextlib
 import logging
 import threading
-import traceback
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from triton_backend.failures import log_failure
 from triton_backend.messages import News, merged
 from triton_backend.protocol import Array, Ask
 from triton_backend.request import FinishReason
@@ -103,7 +103,7 @@ class OpenCall:
         try:
             return self.call.is_cancelled()
         except Exception as error:  # noqa: BLE001 - the other calls must be watched on
-            log_defect("a call could not be watched, and is cancelled", error)
+            log_failure(logger, "a call could not be watched, and is cancelled", error)
             return True
 
 
@@ -176,7 +176,7 @@ def _send(open_call: OpenCall, news: list[News]) -> None:
             open_call.call.respond(tensors, is_last=False)
         open_call.call.respond(final, is_last=whole[-1].is_last)
     except Exception as error:  # noqa: BLE001
-        log_defect("a response could not be sent", error)
+        log_failure(logger, "a response could not be sent", error)
         with contextlib.suppress(Exception):
             open_call.call.fail(Failure(FailureKind.INTERNAL, "a response could not be sent."))
 
@@ -187,12 +187,6 @@ def _by_choice(news: list[News]) -> Iterable[list[News]]:
     for each in news:
         groups[each.choice] = [*groups.pop(each.choice, ()), each]
     return groups.values()
-
-
-def log_defect(what: str, error: Exception) -> None:
-    """Log what failed and where, without the message of the error: it may quote a prompt or an answer."""
-    where = "".join(traceback.format_tb(error.__traceback__))
-    logger.error("%s: %s\n%s", what, type(error).__name__, where)
 
 
 def _failure(news: News) -> Failure | None:

@@ -5,6 +5,9 @@ The scheduler plans rows, the sampler reads them, commit appends what was drawn.
 
 from typing import NamedTuple
 
+import numpy as np
+
+from builder.artifact.step import Int32
 from triton_backend.sequence import Sequence
 
 
@@ -30,6 +33,11 @@ class LogitRow(NamedTuple):
     def num_generated(self) -> int:
         """Tokens of the answer before this row's."""
         return self.num_known - self.sequence.num_prompt
+
+    @property
+    def known_ids(self) -> Int32:
+        """The tokens of a row that is drawn, `[num_known]`: prompt, answer and drafts. A copy."""
+        return np.array([*self.sequence.token_ids, *self.drafted], np.int32)
 
     @property
     def next_token_id(self) -> int | None:

@@ -20,8 +20,6 @@ class Timeline:
     last_token_s: float | None = None
     num_deliveries: int = 0
     """Steps that brought tokens: one each, or a run where drafts were accepted."""
-    num_cached_tokens: int = 0
-    """Tokens of the prompt that were reused at the first admission."""
     num_computed_tokens: int = 0
     """Tokens computed by steps, computed again and rejected ones included."""
     num_computed_prompt_tokens: int = 0

@@ -64,6 +64,11 @@ class Tokenizer:
         return len(self._bytes.pieces)
 
     @property
+    def pieces(self) -> tuple[bytes, ...]:
+        """`token_bytes` of every id of the vocabulary."""
+        return self._bytes.pieces
+
+    @property
     def control_strings(self) -> frozenset[str]:
         """How the control (special) tokens are spelled."""
         return frozenset(self._control)

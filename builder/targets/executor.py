@@ -45,6 +45,35 @@ class Executor(Protocol):
         ...
 
 
+class LentExecutor:
+    """An executor in other hands, who may change what they see of it. It owns nothing: closing is its owner's."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    @property
+    def limits(self) -> Limits:
+        """See `Executor.limits`."""
+        return self._executor.limits
+
+    @property
+    def kv(self) -> KVGeometry:
+        """See `Executor.kv`."""
+        return self._executor.kv
+
+    @property
+    def vocab_size(self) -> int:
+        """V."""
+        return self._executor.vocab_size
+
+    def execute(self, step: StepTensors, asks: RowAsks) -> StepResult:
+        """See `Executor.execute`."""
+        return self._executor.execute(step, asks)
+
+    def close(self) -> None:
+        """Leave the executor open."""
+
+
 def result_from_rows(rows: Float32, asks: RowAsks) -> StepResult:
     """Answer `asks` from full logit rows `[J, V]`, on the host.
 

@@ -16,6 +16,7 @@ from builder.errors import RequestError, unknown_name
 from triton_backend.faces.forerun_fields import CLAIM, params_of, terms_of
 from triton_backend.messages import News, PlainText, Prompt, Segments, TokenIds
 from triton_backend.protocol import (
+    TRITONS_OWN,
     Array,
     Ask,
     Face,
@@ -26,6 +27,7 @@ from triton_backend.protocol import (
     integers,
     strings,
 )
+from triton_backend.request import TokenLogprobs
 from triton_backend.segments import MAX_SEGMENTS, Segment, SegmentKind
 
 INPUTS = (
@@ -84,19 +86,29 @@ ALWAYS: tuple[Output, ...] = (
 )
 """`finish_reason` is empty until the last response of a choice; `stop_reason` is JSON: null, a token id or a stop string."""
 
+
+def _logprobs(
+    prefix: str, told_in: Callable[[News], Iterable[TokenLogprobs]]
+) -> tuple[Output, ...]:
+    """Give the outputs that tell of tokens: how likely each was, and which were likeliest in its place."""
+    return (
+        (
+            Tensor(f"{prefix}logprobs", "FP32", -1),
+            lambda news: floats(*(told.logprob for told in told_in(news))),
+        ),
+        (
+            Tensor(f"{prefix}top_ids", "INT32", -1),
+            lambda news: integers(*chain.from_iterable(told.top_ids for told in told_in(news))),
+        ),
+        (
+            Tensor(f"{prefix}top_logprobs", "FP32", -1),
+            lambda news: floats(*chain.from_iterable(told.top_logprobs for told in told_in(news))),
+        ),
+    )
+
+
 ASKED: tuple[Output, ...] = (
-    (
-        Tensor("logprobs", "FP32", -1),
-        lambda news: floats(*(told.logprob for told in news.logprobs)),
-    ),
-    (
-        Tensor("top_ids", "INT32", -1),
-        lambda news: integers(*chain.from_iterable(told.top_ids for told in news.logprobs)),
-    ),
-    (
-        Tensor("top_logprobs", "FP32", -1),
-        lambda news: floats(*chain.from_iterable(told.top_logprobs for told in news.logprobs)),
-    ),
+    *_logprobs("", lambda news: news.logprobs),
     (
         Tensor("top_bytes", "STRING", -1),
         lambda news: strings(*chain.from_iterable(news.top_bytes)),
@@ -104,22 +116,7 @@ ASKED: tuple[Output, ...] = (
 )
 """Only where the request has `logprobs`. The `top_` ones are `[tokens, k]`, flattened."""
 
-OF_PROMPT: tuple[Output, ...] = (
-    (
-        Tensor("prompt_logprobs", "FP32", -1),
-        lambda news: floats(*(told.logprob for told in news.prompt_logprobs)),
-    ),
-    (
-        Tensor("prompt_top_ids", "INT32", -1),
-        lambda news: integers(*chain.from_iterable(told.top_ids for told in news.prompt_logprobs)),
-    ),
-    (
-        Tensor("prompt_top_logprobs", "FP32", -1),
-        lambda news: floats(
-            *chain.from_iterable(told.top_logprobs for told in news.prompt_logprobs)
-        ),
-    ),
-)
+OF_PROMPT = _logprobs("prompt_", lambda news: news.prompt_logprobs)
 """The same of the prompt, but for its first token, where the request has `prompt_logprobs`: in the first response of
 choice 0, and empty in all others."""
 
@@ -127,8 +124,6 @@ OUTPUTS = tuple(tensor for tensor, _ in ALWAYS + ASKED + OF_PROMPT)
 BYTES = frozenset({"token_bytes", "top_bytes"})
 """They may hold a part of a character, which JSON can't. Triton's generate calls, which answer in JSON, want all outputs."""
 PROMPTS = ("token_ids", "text", "segments")
-TRITONS_OWN = frozenset({"id"})
-"""A request parameter that Triton makes of the request's id in HTTP generate calls."""
 
 
 def read(inputs: Inputs, parameters: Parameters, wanted: Collection[str]) -> Ask:

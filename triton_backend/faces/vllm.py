@@ -16,7 +16,17 @@ import numpy as np
 from builder.errors import RequestError
 from triton_backend.faces.sampling_fields import sampling_params, terms_of
 from triton_backend.messages import ControlText, News
-from triton_backend.protocol import Array, Ask, Face, Inputs, Parameters, Tensor, floats, strings
+from triton_backend.protocol import (
+    TRITONS_OWN,
+    Array,
+    Ask,
+    Face,
+    Inputs,
+    Parameters,
+    Tensor,
+    floats,
+    strings,
+)
 from triton_backend.request import TokenLogprobs
 
 INPUTS = (
@@ -41,8 +51,6 @@ OUTPUTS = (
     Tensor("num_output_tokens", "UINT32", -1),
 )
 UNSUPPORTED_INPUTS = {"image": "images", "embedding_request": "requests for embeddings"}
-TRITONS_OWN = frozenset({"id"})
-"""A request parameter that Triton makes of the request's id in HTTP generate calls."""
 LEAST_LOGPROB = -9999.0
 """Stands in JSON for minus infinity and NaN, which it can't spell."""
 

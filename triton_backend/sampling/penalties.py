@@ -44,8 +44,7 @@ class Penalties:
     @cached_property
     def _known(self) -> Int32:
         """All tokens before this row's."""
-        tokens = np.array(self.row.sequence.token_ids, np.int32)
-        return np.append(tokens, np.array(self.row.drafted, np.int32))
+        return self.row.known_ids
 
     @property
     def _answer(self) -> Int32:

@@ -36,9 +36,7 @@ class Processing:
 
     def apply(self, logits: Float32) -> None:
         """See `Edit`. A processor that fails leaves no finite logits: its answer ends, and no other."""
-        sequence = self.row.sequence
-        known = np.array([*sequence.token_ids, *self.row.drafted], np.int32)
-        prompt, answer = np.split(known, [sequence.num_prompt])
+        prompt, answer = np.split(self.row.known_ids, [self.row.sequence.num_prompt])
         for name, processor in self.processors:
             try:
                 processor(prompt, answer, logits)

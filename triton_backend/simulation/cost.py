@@ -42,8 +42,12 @@ class CostModel:
 
     def seconds(self, step: StepTensors) -> float:
         """Give the seconds that a step takes."""
-        context = int(step.positions.sum(dtype=np.int64)) + step.num_tokens
-        return self.step_s + self.token_s * step.num_tokens + self.context_s * context
+        return self.step_s + self.token_s * step.num_tokens + self.context_s * context_of(step)
+
+
+def context_of(step: StepTensors) -> int:
+    """Count the tokens that the tokens of a step attend to, each for itself."""
+    return int(step.positions.sum(dtype=np.int64)) + step.num_tokens
 
 
 class VirtualClock:

@@ -3,49 +3,30 @@
 from collections.abc import Callable
 from random import Random
 
-import numpy as np
-
-from builder.artifact.config import KVGeometry, Limits
 from builder.artifact.step import RowAsks, StepResult, StepTensors
-from builder.targets.executor import Executor
+from builder.targets.executor import Executor, LentExecutor
 from triton_backend.engine import Engine
 from triton_backend.request import Request, SamplingParams
-from triton_backend.simulation.cost import CostModel, fit_cost
+from triton_backend.simulation.cost import CostModel, context_of, fit_cost
 
 NUM_ANSWER = 8
 WARM_UP = 2
 """Steps at first that nobody counts: threads start and memory is touched for the first time."""
 
 
-class TimedExecutor:
+class TimedExecutor(LentExecutor):
     """Lends an executor to an engine, and writes down (tokens, context, seconds) of each step."""
 
     def __init__(self, executor: Executor, clock: Callable[[], float]) -> None:
+        super().__init__(executor)
         self.measured: list[tuple[int, int, float]] = []
-        self._executor = executor
         self._clock = clock
-
-    @property
-    def limits(self) -> Limits:
-        return self._executor.limits
-
-    @property
-    def kv(self) -> KVGeometry:
-        return self._executor.kv
-
-    @property
-    def vocab_size(self) -> int:
-        return self._executor.vocab_size
 
     def execute(self, step: StepTensors, asks: RowAsks) -> StepResult:
         started = self._clock()
-        result = self._executor.execute(step, asks)
-        context = int(step.positions.sum(dtype=np.int64)) + step.num_tokens
-        self.measured.append((step.num_tokens, context, self._clock() - started))
+        result = super().execute(step, asks)
+        self.measured.append((step.num_tokens, context_of(step), self._clock() - started))
         return result
-
-    def close(self) -> None:
-        """Leave the executor to its owner."""
 
 
 def measure_cost(

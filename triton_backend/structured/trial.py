@@ -16,6 +16,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from builder.errors import RequestError
 from triton_backend.constraint import Constraint, ConstraintKind
 from triton_backend.structured.grammars import grammar_of, refusal
+from triton_backend.subprograms import command_of
 
 MAX_CPU_S = 0.5
 """A hundred fields with patterns take 0.01 s."""
@@ -48,7 +49,7 @@ def tried(constraint: Constraint) -> str:
     question = json.dumps({"kind": constraint.kind, "text": constraint.text})
     try:
         done = subprocess.run(  # noqa: S603 - no word of the constraint is on the command line
-            [sys.executable, "-m", __name__],
+            command_of("triton_backend.structured.trial"),
             input=question.encode(),
             capture_output=True,
             check=False,

@@ -2,6 +2,7 @@
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 
@@ -54,3 +55,11 @@ def test_a_union_too_large_for_its_limits_is_refused() -> None:
     ]
     with pytest.raises(RequestError, match="too l"):
         tried(Constraint(SCHEMA, json.dumps({"type": "object", "allOf": parts})))
+
+
+def test_modules_of_the_current_folder_are_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "llguidance.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(tmp_path)
+    assert tried(Constraint(REGEX, "[ab]+"))
