@@ -11,6 +11,7 @@ from builder.errors import RequestError
 from triton_backend.detokenizer import Detokenizer
 from triton_backend.request import Request
 from triton_backend.stops import StopMatcher
+from triton_backend.text import AnswerId
 from triton_backend.tokenizer import Tokenizer
 
 
@@ -20,6 +21,7 @@ class _Answer:
     stops: StopMatcher
     num_tokens_before_stop: int
     """Tokens still to come before one may complete a stop string."""
+    includes_stop: bool
 
 
 class Answers:
@@ -29,33 +31,35 @@ class Answers:
         """Begin without answers. `end_token_ids` give no text, also where they don't end an answer."""
         self._tokenizer = tokenizer
         self._end_token_ids = frozenset(end_token_ids)
-        self._answers: dict[str, _Answer] = {}
+        self._answers: dict[AnswerId, _Answer] = {}
 
     def __len__(self) -> int:
         """Count the answers that have begun and not finished."""
         return len(self._answers)
 
-    def start(self, request: Request) -> None:
+    def start(self, answer_id: AnswerId, request: Request) -> None:
         """Begin the text of one answer.
 
         Raises:
             RequestError: a stop string can't be matched, or the id belongs to a running request.
         """
-        if request.request_id in self._answers:
+        if answer_id in self._answers:
             raise RequestError("a request with this id is running; ids must differ.")
-        self._answers[request.request_id] = _Answer(
+        self._answers[answer_id] = _Answer(
             Detokenizer(self._tokenizer, request.prompt_token_ids),
             StopMatcher(request.params.stop),
             request.params.min_tokens - 1,
+            request.params.include_stop,
         )
 
-    def extend(self, request_id: str, token_ids: Sequence[int]) -> tuple[str, str | None]:
+    def extend(self, answer_id: AnswerId, token_ids: Sequence[int]) -> tuple[str, str | None]:
         """Take new tokens; give the text that is now certain, and the stop string that matched.
 
-        The text ends before a match, and so does what is read of `token_ids`. A stop string that is
-        complete before the answer has `min_tokens` tokens is text like any other.
+        The text ends before a match, or after it if the request includes stops, and so does what is read of
+        `token_ids`. A stop string that is complete before the answer has `min_tokens` tokens is text like any
+        other.
         """
-        answer = self._answers[request_id]
+        answer = self._answers[answer_id]
         text = []
         for token_id in token_ids:
             if answer.stops.matched is not None:
@@ -63,12 +67,12 @@ class Answers:
             text.append(self._taken(answer, token_id))
         return "".join(text), answer.stops.matched
 
-    def finish(self, request_id: str) -> str:
+    def finish(self, answer_id: AnswerId) -> str:
         """Drop the answer's state; give the text that was held back (none after a match).
 
         Bytes of a character that never became complete are dropped.
         """
-        return self._answers.pop(request_id).stops.flush()
+        return self._answers.pop(answer_id).stops.flush()
 
     def _taken(self, answer: _Answer, token_id: int) -> str:
         text = ""
@@ -77,4 +81,5 @@ class Answers:
         if answer.num_tokens_before_stop > 0:
             answer.num_tokens_before_stop -= 1
             return answer.stops.pass_over(text)
-        return answer.stops.feed(text)
+        text = answer.stops.feed(text)
+        return text + (answer.stops.matched or "") if answer.includes_stop else text

@@ -1,28 +1,37 @@
 """Finds the engine host of a deployment, or starts it, and joins it.
 
 Whoever finds no host starts one. Of several that were started at once, one gets the lock and the others end at
-once, so all that counts is that the socket answers in the end.
+once, so all that counts is that the socket answers in the end. What only people can put right is not tried again
+and again: loading a model to fail costs minutes of all cores.
 """
 
 import contextlib
+import os
+import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from builder.artifact import manifest as manifests
 from builder.artifact.store import hash_file, read_manifest
-from builder.errors import WorkError
+from builder.errors import ForerunError, WorkError
+from triton_backend.engine_options import written_options
 from triton_backend.front_settings import FrontSettings
 from triton_backend.link import Link, LinkError
 from triton_backend.messages import VERSION, Failed, FromHost, Hello, Join
 from triton_backend.rendezvous import connect, peer_pid, runtime_folder, socket_path
+from triton_backend.subprograms import command_of
 
 POLL_S = 0.01
 START_S = 60.0
 """From starting the process to a socket that answers, which is before the engine is loaded."""
 REAP_S = 1.0
+FINAL_S = 60.0
+"""A host that said that no host can serve is not started again before, unless the manifest changes. The manifest is
+the same where somebody brings another file of the artifact back, so in the end it is tried all the same."""
+FINAL_CODE = 2
+REPLACED = "the artifact was replaced after this model was loaded"
 ANEW = "unload all models of the deployment, then load them again"
 
 
@@ -36,6 +45,16 @@ class Attached:
 
     link: Link[FromHost]
     hello: Hello
+    pid: int
+
+    def kill(self) -> None:
+        """Kill a host that hangs, which ends the link and gives its place free."""
+        # As long as the link is open, the number is that of the host and of nobody else. It is 0 if the kernel
+        # can't tell it, and would then mean ourselves.
+        if self.pid > 0:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+        self.link.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +64,14 @@ class HostPlace:
     socket: Path
     digest: str
     """sha256 of the artifact's manifest."""
+    manifest: Path
     command: tuple[str, ...]
 
 
-def find_place(settings: FrontSettings, *, server: str, folder: Path | None = None) -> HostPlace:
-    """Work out where the host of a deployment is.
+def find_place(
+    settings: FrontSettings, *, server: str, folder: Path | None = None, secret: Path | None = None
+) -> HostPlace:
+    """Work out where the host of a deployment is; `secret` is the file of the deployment's secret.
 
     `server` names the Triton server: two of them share no host. A host serves the artifact as it was when it
     started; fronts that see another one in the same folder have another host.
@@ -60,16 +82,32 @@ def find_place(settings: FrontSettings, *, server: str, folder: Path | None = No
     """
     artifact = settings.artifact
     read_manifest(artifact)
-    digest = hash_file(artifact / manifests.FILE_NAME).sha256
+    manifest = artifact / manifests.FILE_NAME
+    digest = hash_file(manifest).sha256
     folder = runtime_folder() if folder is None else folder
     socket = socket_path(folder, server, settings.deployment, str(artifact), digest)
     command = [
-        # -P: the current folder is the server's, and Python would look into it for modules first.
-        *(sys.executable, "-P", "-m", "triton_backend.host"),
+        *command_of("triton_backend.host"),
         *("--socket", str(socket), "--artifact", str(artifact)),
         *(() if settings.threads is None else ("--threads", str(settings.threads))),
+        *(f"--engine={name}={text}" for name, text in written_options(settings.engine).items()),
+        *(() if secret is None else ("--secret-file", str(secret))),
     ]
-    return HostPlace(socket, digest, tuple(command))
+    return HostPlace(socket, digest, manifest, tuple(command))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a host said of an artifact that none could serve."""
+
+    message: str
+    manifest: tuple[int, ...]
+    """The stamp of the file that it spoke of."""
+    until_s: float
+
+    def stands(self, manifest: Path) -> bool:
+        """Tell whether there is no reason to try again."""
+        return time.monotonic() < self.until_s and self.manifest == _stamp(manifest)
 
 
 class HostDoor:
@@ -84,6 +122,7 @@ class HostDoor:
         self._host: subprocess.Popen[bytes] | None = None
         """The one that did."""
         self._link: Link[FromHost] | None = None
+        self._verdict: Verdict | None = None
         self._is_closed = False
 
     def attach(self) -> Attached:
@@ -92,6 +131,9 @@ class HostDoor:
         Raises:
             AttachError: it can't be started or can't load its engine, or the door was closed.
         """
+        if self._verdict is not None and self._verdict.stands(self._place.manifest):
+            raise AttachError(self._verdict.message)
+        self._verdict = None
         deadline = time.monotonic() + START_S
         while not self._is_closed:
             attached = self._knock()
@@ -125,8 +167,9 @@ class HostDoor:
             if hello is None:
                 return None
             undo.pop_all()
-        self._settle(peer_pid(connection))
-        return Attached(link, hello)
+        pid = peer_pid(connection)
+        self._settle(pid)
+        return Attached(link, hello, pid)
 
     def _settle(self, host_pid: int) -> None:
         """Take note of which of our children is the host now; the others end, or have ended."""
@@ -148,17 +191,26 @@ class HostDoor:
         match first:
             case None:
                 return None
-            case Failed(message):
-                raise AttachError(message)
+            case Failed(message, exit_code):
+                link.close()  # or it would wait for us
+                self._settle(0)
+                raise self._refusal(message, exit_code)
             case Hello() if first.version != VERSION:
                 reason = f"the engine host speaks version {first.version} of the link, we {VERSION}"
             case Hello() if first.digest != self._place.digest:
-                reason = "the artifact was replaced after this model was loaded"
+                reason = REPLACED
             case Hello():
                 return first
             case _:
                 reason = "the engine host did not say hello"
         raise AttachError(f"{reason}; {ANEW}")
+
+    def _refusal(self, message: str, exit_code: int) -> AttachError:
+        """Say why a host can't serve, and note it where trying again would change nothing."""
+        if exit_code == FINAL_CODE:
+            until_s = time.monotonic() + FINAL_S
+            self._verdict = Verdict(message, _stamp(self._place.manifest), until_s)
+        return AttachError(message)
 
     def _start_if_none_runs(self) -> None:
         """Start a host, unless ours is on its way.
@@ -174,10 +226,35 @@ class HostDoor:
         # With code 0 it found another host at work, which may just be ending.
         if ended is not None and code != 0:
             how = f"with code {code}" if code > 0 else f"by signal {-code}"
-            raise AttachError(f"the engine host ended {how} before it served; the log says more")
+            message = f"the engine host ended {how} before it served; the log says more"
+            raise self._refusal(message, code)
+        self._check_manifest()
         self._child = subprocess.Popen(  # noqa: S603 - the command is our own
             self._place.command, stdin=subprocess.DEVNULL, stdout=2, cwd="/"
         )
+
+    def _check_manifest(self) -> None:
+        """Refuse to start a host for another artifact than the one that this front was loaded for.
+
+        Raises:
+            AttachError: it was replaced, or is gone.
+        """
+        manifest = self._place.manifest
+        try:
+            digest = hash_file(manifest).sha256
+        except (OSError, ForerunError) as error:
+            raise AttachError(f"{manifest} can't be read: {error}; bring it back") from error
+        if digest != self._place.digest:
+            raise AttachError(f"{REPLACED}; {ANEW}")
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """Give what tells a file from another of its name; nothing if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _reap(child: "subprocess.Popen[bytes]") -> None:

@@ -1,21 +1,37 @@
-"""Counts a step as done: tokens computed, one token appended per logit row, answers that end.
+"""Counts a step as done: tokens computed, tokens appended where they were drawn, answers that end.
 
-It changes sequences and drives the text stage; queues and blocks are the engine's to clear afterwards.
+It changes sequences and drives masks and the text stage; queues and blocks are others' to clear afterwards.
 """
 
 import logging
-import traceback
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
+from triton_backend.failures import log_failure
+from triton_backend.plan import Scheduled, StepPlan
 from triton_backend.request import Delta, FinishReason, TokenLogprobs
-from triton_backend.scheduler import StepPlan
 from triton_backend.sequence import Sequence
 from triton_backend.text import TextStage
 
 logger = logging.getLogger(__name__)
 
 NO_LOGPROBS: Mapping[int, TokenLogprobs] = MappingProxyType({})
+
+Drawn = tuple[int | None, TokenLogprobs | None]
+"""What a logit row gave: an id, None where its logits were not finite numbers; and log-probabilities."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """What one step adds to an answer, and how the answer ends if it does."""
+
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs]
+    text: str = ""
+    reason: FinishReason | None = None
+    stop_reason: int | str | None = None
+    error: str | None = None
 
 
 def commit(
@@ -25,85 +41,129 @@ def commit(
     text_stage: TextStage,
     logprobs: Mapping[int, TokenLogprobs] = NO_LOGPROBS,
 ) -> list[Delta]:
-    """Count a plan as done, and give one delta per logit row.
+    """Count a plan as done; give one delta per sequence that got tokens or failed, in their order.
 
     `token_ids` are those sampled for the logit rows; None where the logits were not finite numbers.
     `logprobs` are those of the rows that ask for them, by row. A sequence that fails ends with an error
     and takes no other with it.
     """
-    for sequence, num_tokens, _ in plan.scheduled:
-        sequence.num_computed += num_tokens
-    rows = enumerate(zip(plan.logit_sequences, token_ids, strict=True))
-    return [
-        _append(sequence, token_id, text_stage, logprobs.get(row))
-        for row, (sequence, token_id) in rows
-    ]
+    rows = [(token_id, logprobs.get(row)) for row, token_id in enumerate(token_ids)]
+    deltas = []
+    end = 0
+    for share in plan.scheduled:
+        start, end = end, end + share.num_rows
+        drawn = rows[start:end]
+        num_told = _tell_prompt(share, drawn)
+        share.sequence.num_computed += share.num_known_tokens
+        if num_told < len(drawn):
+            deltas.append(_append(share, drawn[num_told:], text_stage))
+    assert end == len(rows), "other rows were sampled than planned"
+    return deltas
 
 
 def cut_off(
     sequence: Sequence, reason: FinishReason, text_stage: TextStage, error: str | None = None
 ) -> Delta:
     """End an answer that did not come to its own end; text that was held back is dropped."""
-    try:
-        text_stage.finish(sequence.request.request_id)
-    except Exception as failure:  # noqa: BLE001 - the answer ends anyway, and others go on
-        _log(failure)
-    return Delta(
-        request_id=sequence.request.request_id,
-        token_ids=(),
-        text="",
-        finish_reason=reason,
-        stop_reason=None,
-        num_prompt_tokens=sequence.num_prompt,
-        num_generated_tokens=sequence.num_generated,
-        error=error,
-    )
+    _drop_text(sequence, text_stage)
+    return _delta(sequence, _Run([], [], reason=reason, error=error), ())
 
 
-def _append(
-    sequence: Sequence, token_id: int | None, text_stage: TextStage, logprobs: TokenLogprobs | None
-) -> Delta:
+def _tell_prompt(share: Scheduled, drawn: list[Drawn]) -> int:
+    """Keep the log-probabilities of rows inside the prompt; give the number of these rows."""
+    sequence = share.sequence
+    if sequence.request.params.prompt_logprobs is None:
+        return 0
+    first_row = sequence.num_computed + share.num_tokens - share.num_rows
+    num_told = min(max(sequence.num_known - 1 - first_row, 0), share.num_rows)
+    for _, told in drawn[:num_told]:
+        assert told is not None, "a row inside a prompt was not told"
+        sequence.prompt_logprobs.append(told)
+    return num_told
+
+
+def _append(share: Scheduled, drawn: list[Drawn], text_stage: TextStage) -> Delta:
+    """Append what was drawn as long as it is what was guessed, and one token more."""
+    sequence, run = share.sequence, _Run([], [])
+    is_first = not sequence.num_generated
+    guesses = (*share.drafted, None)
+    for (token_id, told), guess in zip(drawn, guesses):  # noqa: B905 - one each; asking costs as much again
+        _take(run, sequence, token_id, text_stage)
+        if told is not None and run.error is None:
+            run.logprobs.append(told)
+        if run.reason is not None or token_id != guess:
+            break
+        # What was computed for the guess is this token's.
+        sequence.num_computed += 1
+    prompt_logprobs = tuple(sequence.prompt_logprobs) if is_first and run.token_ids else ()
+    return _delta(sequence, run, prompt_logprobs)
+
+
+def _take(run: _Run, sequence: Sequence, token_id: int | None, text_stage: TextStage) -> None:
     """Append one token to an answer, and see whether it ends."""
     if token_id is None:
-        error = "the engine gave logits that are not finite numbers."
-        return cut_off(sequence, FinishReason.ERROR, text_stage, error)
+        _fail(run, sequence, text_stage, "the engine gave logits that are not finite numbers.")
+        return
+    doing = "following the constraint"
     try:
-        text, reason, stop_reason = _read(sequence, token_id, text_stage)
+        if sequence.mask is not None:
+            sequence.mask.accept(token_id)
+        doing = "turning tokens into text"
+        _read(run, sequence, token_id, text_stage)
     except Exception as failure:  # noqa: BLE001 - one answer fails, and others go on
-        _log(failure)
-        error = f"turning tokens into text failed with {type(failure).__name__}."
-        return cut_off(sequence, FinishReason.ERROR, text_stage, error)
+        log_failure(logger, f"{doing} failed", failure)
+        error = f"{doing} failed with {type(failure).__name__}."
+        _fail(run, sequence, text_stage, error)
+        return
     sequence.token_ids.append(token_id)
-    return Delta(
-        request_id=sequence.request.request_id,
-        token_ids=(token_id,),
-        text=text,
-        finish_reason=reason,
-        stop_reason=stop_reason,
-        num_prompt_tokens=sequence.num_prompt,
-        num_generated_tokens=sequence.num_generated,
-        logprobs=() if logprobs is None else (logprobs,),
-    )
+    run.token_ids.append(token_id)
 
 
-def _read(
-    sequence: Sequence, token_id: int, text_stage: TextStage
-) -> tuple[str, FinishReason | None, int | str | None]:
-    """Give the text of an answer's next token, why the answer ends with it, and at what."""
-    text = ""
-    stop: int | str | None = token_id
-    if token_id not in sequence.stopping_ids:
-        text, stop = text_stage.extend(sequence.request.request_id, (token_id,))
-    if stop is not None:
-        reason = FinishReason.STOP
+def _read(run: _Run, sequence: Sequence, token_id: int, text_stage: TextStage) -> None:
+    """Take the text of an answer's next token; see why the answer ends with it, and at what."""
+    answer_id = sequence.answer_id
+    text, stop = "", None
+    is_stopping = token_id in sequence.stopping_ids
+    if not is_stopping or sequence.request.params.include_stop:
+        text, stop = text_stage.extend(answer_id, (token_id,))
+    run.text += text
+    if is_stopping or stop is not None:
+        run.reason, run.stop_reason = FinishReason.STOP, token_id if is_stopping else stop
+    elif sequence.mask is not None and sequence.mask.is_complete:
+        run.reason = FinishReason.STOP
     elif sequence.num_known + 1 >= sequence.max_known:
-        reason = FinishReason.LENGTH
+        run.reason = FinishReason.LENGTH
     else:
-        return text, None, None
-    return text + text_stage.finish(sequence.request.request_id), reason, stop
+        return
+    run.text += text_stage.finish(answer_id)
 
 
-def _log(failure: Exception) -> None:
-    """Log where the text stage failed, without the message: it may quote an answer."""
-    where = "".join(traceback.format_tb(failure.__traceback__))
-    logger.error("the text stage failed with %s\n%s", type(failure).__name__, where)
+def _fail(run: _Run, sequence: Sequence, text_stage: TextStage, error: str) -> None:
+    """End a run with an error; the tokens before it stay."""
+    _drop_text(sequence, text_stage)
+    run.reason, run.stop_reason, run.error = FinishReason.ERROR, None, error
+
+
+def _drop_text(sequence: Sequence, text_stage: TextStage) -> None:
+    try:
+        text_stage.finish(sequence.answer_id)
+    except Exception as failure:  # noqa: BLE001 - the answer ends anyway, and others go on
+        log_failure(logger, "the text stage failed", failure)
+
+
+def _delta(sequence: Sequence, run: _Run, prompt_logprobs: tuple[TokenLogprobs, ...]) -> Delta:
+    # By place, as names cost as much again: this is the step's most frequent line.
+    return Delta(
+        sequence.request.request_id,
+        tuple(run.token_ids),
+        run.text,
+        run.reason,
+        run.stop_reason,
+        sequence.num_prompt,
+        sequence.num_generated,
+        run.error,
+        tuple(run.logprobs),
+        choice=sequence.choice,
+        num_cached_tokens=sequence.num_cached,
+        prompt_logprobs=prompt_logprobs,
+    )

@@ -5,15 +5,17 @@ Fronts with the same deployment and artifact share one engine host.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from builder.errors import UserError, unknown_name
+from triton_backend.config import EngineConfig
+from triton_backend.engine_options import OPTIONS, read_options
 
 DEPLOYMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 THREADS = re.compile(r"[1-9][0-9]{0,3}")
 NEEDED = ("face", "deployment", "artifact")
-OPTIONAL = ("threads",)
+OPTIONAL = ("threads", *OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class FrontSettings:
     artifact: Path
     threads: int | None = None
     """Threads of the engine; None lets it take every core it may use."""
+    engine: EngineConfig = field(default_factory=EngineConfig)
 
 
 def read_settings(parameters: Mapping[str, str]) -> FrontSettings:
@@ -55,4 +58,5 @@ def read_settings(parameters: Mapping[str, str]) -> FrontSettings:
         deployment=deployment,
         artifact=artifact,
         threads=None if threads is None else int(threads),
+        engine=read_options({name: parameters[name] for name in OPTIONS if name in parameters}),
     )

@@ -101,12 +101,12 @@ class Fronts:
         if not isinstance(first, Join):
             raise LinkError("a front spoke before it joined")
         if first.version != VERSION:
-            link.send(Failed(_other_version(first.version)))
+            link.send(Failed(_other_version(first.version), exit_code=2))
             return False
         try:
             service = self._loaded.result()
         except ForerunError as error:
-            link.send(Failed(str(error)))
+            link.send(Failed(str(error), error.exit_code))
             return False
         with self._changed:
             self._num_joined += 1

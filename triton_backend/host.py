@@ -1,4 +1,4 @@
-"""The engine host: `python -m triton_backend.host --socket PATH --artifact DIR [--threads N]`.
+"""The engine host: `python -m triton_backend.host --socket PATH --artifact DIR [--threads N] [--engine NAME=VALUE]...`.
 
 One process per deployment: it loads the engine and serves the fronts that join it by the socket. It ends by itself
 when no front is left, and in good order on SIGTERM. Ctrl-C of a terminal goes to everybody in the group and is
@@ -33,7 +33,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # imported; and fronts can connect 0.2 s earlier.
         from triton_backend.hosting import HostOptions, serve  # noqa: PLC0415
 
-        return serve(HostOptions(read.socket, read.artifact, read.threads, read.grace), listener)
+        options = HostOptions(
+            socket=read.socket,
+            artifact=read.artifact,
+            threads=read.threads,
+            grace_s=read.grace,
+            engine=tuple(read.engine),
+            secret=read.secret_file,
+        )
+        return serve(options, listener)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -41,6 +49,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--socket", type=Path, required=True, help="where fronts join")
     parser.add_argument("--artifact", type=Path, required=True, help="folder of the artifact")
     parser.add_argument("--threads", type=int, help="threads of the engine; all cores without it")
+    parser.add_argument(
+        "--engine", action="append", default=[], metavar="NAME=VALUE", help="setting of the engine"
+    )
+    parser.add_argument(
+        "--secret-file", type=Path, help="file of the secret under which callers are signed for"
+    )
     parser.add_argument(
         "--grace",
         type=float,

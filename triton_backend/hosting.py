@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-import queue
 import signal
 import socket
 import threading
@@ -16,12 +15,16 @@ from pathlib import Path
 from builder.artifact import manifest as manifests
 from builder.artifact.store import hash_file, open_artifact
 from builder.errors import EngineError, ForerunError
+from triton_backend.engine_options import read_assignments
 from triton_backend.fronts import Fronts
 from triton_backend.joined_front import Service
 from triton_backend.link import Link
 from triton_backend.loading import load_model
 from triton_backend.messages import VERSION, FromFront, Hello
+from triton_backend.prompt_queue import PromptQueue
+from triton_backend.reception import Reception
 from triton_backend.rendezvous import unmark
+from triton_backend.tenancy import read_secret
 from triton_backend.worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -31,8 +34,6 @@ TELL_S = 5.0
 """What fronts get to hear why the engine could not be loaded."""
 SILENCE_S = 60.0
 """A front pings every second. One that is silent for so long hangs, and neither it nor its clients will be back."""
-NUM_ENCODING_THREADS = 2
-"""So that one long prompt does not keep all others waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,10 @@ class HostOptions:
     """Threads of the engine; None lets it take every core it may use."""
     grace_s: float
     """What a front that was killed gets to be back before the engine is given up."""
+    engine: tuple[str, ...] = ()
+    """Settings of the engine, as NAME=VALUE."""
+    secret: Path | None = None
+    """File of the secret under which callers are signed for; without one nobody shares blocks."""
 
 
 def serve(options: HostOptions, listener: socket.socket) -> int:
@@ -77,11 +82,17 @@ def serve(options: HostOptions, listener: socket.socket) -> int:
 
 def _load(options: HostOptions, fronts: Fronts) -> Service:
     """Verify the artifact and load its engine."""
+    config = read_assignments(options.engine)
+    secret = None if options.secret is None else read_secret(options.secret)
     artifact = open_artifact(options.artifact)
     digest = hash_file(artifact.path(manifests.FILE_NAME)).sha256
-    model = load_model(artifact, threads=options.threads)
+    model = load_model(artifact, threads=options.threads, config=config)
     hello = Hello(VERSION, digest, model.executor.vocab_size, model.executor.limits)
-    return Service(hello, model, Worker(model.engine, fronts), _encoding_threads())
+    prompts = PromptQueue()
+    for encode in (prompts.encode_shortest, prompts.encode_oldest):
+        _in_background(partial(_again_and_again, encode))
+    reception = Reception(model, policy=config.policy, secret=secret)
+    return Service(hello, model, Worker(model.engine, fronts), prompts, reception)
 
 
 def _told(error: Exception, artifact: Path) -> ForerunError:
@@ -94,17 +105,9 @@ def _told(error: Exception, artifact: Path) -> ForerunError:
     return EngineError(f"loading {artifact} failed with {type(error).__name__}: {reason}")
 
 
-def _encoding_threads() -> Callable[[Callable[[], None]], None]:
-    """Start the threads that encode prompts; give the function that hands them work."""
-    work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-
-    def encode() -> None:
-        while True:
-            work.get()()
-
-    for _ in range(NUM_ENCODING_THREADS):
-        _in_background(encode)
-    return work.put
+def _again_and_again(work: Callable[[], None]) -> None:
+    while True:
+        work()
 
 
 def _accept(listener: socket.socket, fronts: Fronts) -> None:
@@ -118,11 +121,12 @@ def _accept(listener: socket.socket, fronts: Fronts) -> None:
 def _stop_when_told(path: Path, loaded: "Future[Service]") -> None:
     """Stop on SIGTERM: in good order, or at once while there is nothing to bring in order."""
     signal.sigwait({signal.SIGTERM})
-    if loaded.done() and loaded.exception() is None:
-        loaded.result().worker.stop()
-    else:
+    if not loaded.done():
         unmark(path)
         os._exit(0)
+    if loaded.exception() is None:
+        loaded.result().worker.stop()
+    # Else the main thread is ending, with an exit code that says why.
 
 
 def _stop_when_deserted(fronts: Fronts, grace_s: float) -> None:

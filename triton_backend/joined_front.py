@@ -7,15 +7,17 @@ open from `Submit` to its last message; when the front is gone, its open request
 import logging
 import queue
 import threading
-from collections.abc import Callable
+import time
 from dataclasses import dataclass
 
 import msgspec
 
 from builder.errors import RequestError
+from triton_backend.failures import log_failure
 from triton_backend.link import Link, LinkError
 from triton_backend.loading import LoadedModel
 from triton_backend.messages import (
+    Busy,
     Cancel,
     Deltas,
     FromFront,
@@ -24,11 +26,17 @@ from triton_backend.messages import (
     Leave,
     News,
     Ping,
+    Pong,
+    Prompt,
     RefusalKind,
     Refused,
+    Segments,
     Submit,
+    TokenIds,
 )
-from triton_backend.request import Delta, FinishReason, Request
+from triton_backend.prompt_queue import PromptQueue, WaitingPrompt
+from triton_backend.reception import Reception
+from triton_backend.request import Delta, FinishReason
 from triton_backend.worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -46,8 +54,9 @@ class Service:
     hello: Hello
     model: LoadedModel
     worker: Worker
-    encode_later: Callable[[Callable[[], None]], None]
-    """Run something on a thread that encodes prompts."""
+    prompts: PromptQueue
+    """Served by threads of its own."""
+    reception: Reception
 
 
 class JoinedFront:
@@ -65,6 +74,8 @@ class JoinedFront:
         """Open requests whose prompt is not encoded yet; the worker does not know them."""
         self._submitted: set[int] = set()
         """Open requests that the worker knows."""
+        self._pinged_s: float | None = None
+        """When the ping came that the worker has not answered yet."""
 
     def serve(self) -> bool:
         """Do what the front says until its link ends; tell whether it took its leave.
@@ -82,7 +93,7 @@ class JoinedFront:
                     case Cancel(number):
                         self._cancel(number)
                     case Ping():
-                        self._service.worker.inquire(self._outbox.put)
+                        self._answer_ping()
                     case Leave():
                         return True
                     case Join():
@@ -94,7 +105,7 @@ class JoinedFront:
     def hear(self, deltas: list[Delta]) -> None:
         """Take the news of a step about requests of this front; never blocks."""
         for delta in deltas:
-            if delta.finish_reason is not None:
+            if delta.is_last:
                 with self._lock:
                     self._submitted.discard(_number_of(delta.request_id))
         self._outbox.put(deltas)
@@ -120,19 +131,34 @@ class JoinedFront:
 
     def _begin(self, submit: Submit) -> None:
         with self._lock:
-            if submit.id in self._encoding | self._submitted:
+            if submit.id in self._encoding or submit.id in self._submitted:
                 raise LinkError("a front used the id of an open request")
             self._encoding.add(submit.id)
-        self._service.encode_later(lambda: self._encode(submit))
+        prompt = WaitingPrompt(_length(submit.prompt), lambda: self._encode(submit))
+        full = self._service.prompts.put((self._number, submit.id), prompt)
+        if full:
+            self._refuse_encoding(submit.id, RefusalKind.UNAVAILABLE, full)
+
+    def _answer_ping(self) -> None:
+        """Let the worker answer; while it owes an answer already, say since when."""
+        pinged_s = self._pinged_s
+        if pinged_s is not None:
+            self._outbox.put(Busy(time.monotonic() - pinged_s))
+            return
+        self._pinged_s = time.monotonic()
+        self._service.worker.inquire(self._tell_state)
+
+    def _tell_state(self, pong: Pong) -> None:
+        num_waiting = pong.num_waiting + len(self._service.prompts)
+        self._outbox.put(msgspec.structs.replace(pong, num_waiting=num_waiting))
+        self._pinged_s = None
 
     def _encode(self, submit: Submit) -> None:
-        """Encode a prompt and hand the request to the worker, unless it was cancelled meanwhile."""
+        """Encode a prompt and hand the request to the worker, unless it was cancelled."""
+        if submit.id not in self._encoding:
+            return
         try:
-            request = Request(
-                f"{self._number}/{submit.id}",
-                self._service.model.encode(submit.prompt),
-                submit.params,
-            )
+            request = self._service.reception.request_of(f"{self._number}/{submit.id}", submit)
         except RequestError as error:
             self._refuse_encoding(submit.id, RefusalKind.INVALID, str(error))
             return
@@ -160,11 +186,14 @@ class JoinedFront:
                 self._service.worker.cancel(f"{self._number}/{number}")
                 return
             self._encoding.remove(number)
-        news = News(number, (), "", (), 0, 0, finish_reason=FinishReason.CANCELLED)
+        self._service.prompts.drop((self._number, number))
+        news = News(number, (), "", (), 0, 0, finish_reason=FinishReason.CANCELLED, is_last=True)
         self._outbox.put(Deltas((news,)))
 
     def _forget_all(self) -> None:
         with self._lock:
+            for number in self._encoding:
+                self._service.prompts.drop((self._number, number))
             self._encoding.clear()
             for number in self._submitted:
                 self._service.worker.cancel(f"{self._number}/{number}")
@@ -178,8 +207,8 @@ class JoinedFront:
                 self._link.send(message)
         except LinkError:
             pass  # The reader sees the end of the link too.
-        except Exception as error:  # noqa: BLE001 - without its message, which may quote an answer
-            logger.error("news could not be sent: %s", type(error).__name__)  # noqa: TRY400
+        except Exception as error:  # noqa: BLE001 - only this front is concerned
+            log_failure(logger, "news could not be sent", error)
         finally:
             # A front that hears no more must know, or its clients wait for ever.
             self._link.close()
@@ -198,7 +227,21 @@ class JoinedFront:
             error=delta.error,
             logprobs=delta.logprobs,
             top_bytes=tuple(tuple(map(token_bytes, told.top_ids)) for told in delta.logprobs),
+            choice=delta.choice,
+            is_last=delta.is_last,
+            num_cached_tokens=delta.num_cached_tokens,
+            prompt_logprobs=delta.prompt_logprobs,
         )
+
+
+def _length(prompt: Prompt) -> int:
+    """Give the characters or ids of a prompt."""
+    match prompt:
+        case TokenIds(token_ids):
+            return len(token_ids)
+        case Segments(segments):
+            return sum(len(segment.text) for segment in segments)
+    return len(prompt.text)
 
 
 def front_number(request_id: str) -> int:

@@ -47,12 +47,28 @@ class Link(Generic[Incoming]):
             FrameSizeError: it is larger than a frame may be.
             LinkError: the link has ended.
         """
+        self.send_frame(self.pack(message))
+
+    def pack(self, message: msgspec.Struct) -> bytearray:
+        """Give the frame of a message.
+
+        Raises:
+            FrameSizeError: it is larger than a frame may be.
+        """
         frame = bytearray(_LENGTH.size)
         self._encoder.encode_into(message, frame, _LENGTH.size)
         size = len(frame) - _LENGTH.size
         if size > MAX_FRAME_BYTES:
             raise FrameSizeError(f"a message of {size} bytes; at most {MAX_FRAME_BYTES} fit")
         _LENGTH.pack_into(frame, 0, size)
+        return frame
+
+    def send_frame(self, frame: bytearray) -> None:
+        """Send what `pack` gave, waiting while the other side does not read.
+
+        Raises:
+            LinkError: the link has ended.
+        """
         try:
             with self._sending:
                 self._socket.sendall(frame)

@@ -16,13 +16,14 @@ from builder.targets import open_executor
 from builder.targets.executor import Executor
 from triton_backend.answers import Answers
 from triton_backend.chat_template import ChatTemplate
+from triton_backend.config import EngineConfig
+from triton_backend.constraint import Constraint
 from triton_backend.engine import Engine
 from triton_backend.messages import ControlText, PlainText, Prompt, Segments, TokenIds
 from triton_backend.segments import Segment
+from triton_backend.structured.guidance import GuidanceProvider
+from triton_backend.text_files import CHAT_TEMPLATE, compile_template, read_tokenizer
 from triton_backend.tokenizer import Tokenizer
-
-TOKENIZER = "tokenizer/tokenizer.json"
-CHAT_TEMPLATE = "tokenizer/chat_template.jinja"
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class LoadedModel:
     tokenizer: Tokenizer
     executor: Executor
     engine: Engine
+    masks: GuidanceProvider
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """Give the ids of a prompt in any of its forms.
@@ -79,23 +81,38 @@ class LoadedModel:
         """
         return self._encode_segments(template.render(messages))
 
+    def token_runs(self, word: str) -> tuple[tuple[int, ...], ...]:
+        """Give the ids that a word is written in, at the start of a text and after a space.
+
+        Raises:
+            RequestError: it is not valid Unicode.
+        """
+        bare = word.lstrip()
+        texts = (bare, f" {bare}") if bare else (word,)
+        return tuple(dict.fromkeys(tuple(self.tokenizer.encode(text)) for text in texts))
+
+    def prepare(self, constraint: Constraint) -> None:
+        """Compile a constraint ahead of its submit, on the thread of the caller: it may take half a second.
+
+        Raises:
+            RequestError: it is invalid, not supported, or too large to compile.
+        """
+        self.masks.prepare(constraint)
+
     def chat_template(self) -> ChatTemplate:
         """Compile the artifact's chat template.
 
         Raises:
             UserError: it has none.
         """
-        if not self.artifact.manifest.tokenizer.has_chat_template:
+        record = self.artifact.manifest.tokenizer
+        if not record.has_chat_template:
             raise UserError(
                 f"{self.artifact.root} has no chat template, because its checkpoint had none; leave out "
                 "--chat, or put a chat_template.jinja into the checkpoint and compile it again"
             )
-        return ChatTemplate(
-            self.artifact.path(CHAT_TEMPLATE).read_text("utf-8"),
-            special_tokens=self.artifact.manifest.tokenizer.named_tokens,
-            control_strings=self.tokenizer.control_strings,
-            clock=datetime.now,
-        )
+        source = self.artifact.path(CHAT_TEMPLATE).read_text("utf-8")
+        return compile_template(source, record, self.tokenizer, clock=datetime.now)
 
     def close(self) -> None:
         """Free the engine."""
@@ -108,9 +125,8 @@ class LoadedModel:
     @cached_property
     def _longest_token(self) -> int:
         """Characters that one token can stand for, control tokens included."""
-        ids = range(self.tokenizer.vocab_size)
-        controls = map(len, self.tokenizer.control_strings)
-        return max(*(len(self.tokenizer.token_bytes(each)) for each in ids), *controls, 1)
+        texts = (*self.tokenizer.pieces, *self.tokenizer.control_strings)
+        return max(1, *map(len, texts))
 
     def _refuse_too_long(self, num_characters: int) -> None:
         """Refuse what can't fit, whatever its tokens are: encoding it would only keep others waiting."""
@@ -131,7 +147,11 @@ class LoadedModel:
 
 
 def load_model(
-    artifact: Artifact, *, target: str | None = None, threads: int | None = None
+    artifact: Artifact,
+    *,
+    target: str | None = None,
+    threads: int | None = None,
+    config: EngineConfig | None = None,
 ) -> LoadedModel:
     """Load the tokenizer and the engine of a verified artifact; `close` what comes back.
 
@@ -141,14 +161,25 @@ def load_model(
         UserError: the number of threads is out of range.
     """
     record = artifact.manifest.tokenizer
-    tokenizer = Tokenizer(
-        artifact.path(TOKENIZER).read_bytes(), bos_token_id=record.bos_token_id, add_bos=False
-    )
+    tokenizer = read_tokenizer(artifact.root, record)
     ends = record.end_token_ids
     with contextlib.ExitStack() as undo:
         executor = undo.enter_context(
             contextlib.closing(open_executor(artifact, target=target, threads=threads))
         )
-        engine = Engine(executor, end_token_ids=ends, text_stage=Answers(tokenizer, ends))
+        masks = _masks(tokenizer, executor.vocab_size)
+        engine = Engine(
+            executor,
+            end_token_ids=ends,
+            text_stage=Answers(tokenizer, ends),
+            mask_provider=masks,
+            config=config,
+        )
         undo.pop_all()
-    return LoadedModel(artifact, tokenizer, executor, engine)
+    return LoadedModel(artifact, tokenizer, executor, engine, masks)
+
+
+def _masks(tokenizer: Tokenizer, vocab_size: int) -> GuidanceProvider:
+    """Make what compiles constraints for a tokenizer. Ids of the engine beyond its own have no text."""
+    padding = (b"",) * (vocab_size - tokenizer.vocab_size)
+    return GuidanceProvider((tokenizer.pieces + padding)[:vocab_size], tokenizer.encode)

@@ -1,7 +1,7 @@
 """The messages of the link between a front inside Triton and the engine host.
 
 A front says `Join` first and hears `Hello` once the engine is loaded, or `Failed`. Each request it submits
-under an id of its own ends exactly once: in a `News` with a finish reason, or in a `Refused`.
+under an id of its own ends exactly once: in a `News` that is the last, or in a `Refused`.
 """
 
 from enum import StrEnum
@@ -12,7 +12,7 @@ from builder.artifact.config import Limits
 from triton_backend.request import FinishReason, SamplingParams, TokenLogprobs
 from triton_backend.segments import Segment
 
-VERSION = 1
+VERSION = 3
 """Of the messages. Both ends say theirs first; they serve each other only if it is the same."""
 
 
@@ -62,12 +62,47 @@ class Join(Struct, frozen=True, array_like=True, tag="join"):
     face: str
 
 
+class Claim(Struct, frozen=True, array_like=True):
+    """Who a request says it comes from; the host believes it if the tag is right (`tenancy.py`)."""
+
+    tenant: str
+    expires_s: int
+    tag: str
+
+    def __repr__(self) -> str:
+        """Leave out what could be sent again."""
+        return "Claim()"
+
+
+class Terms(Struct, frozen=True, array_like=True):
+    """What a request says besides its prompt and its sampling parameters."""
+
+    claim: Claim | None = None
+    cache_salt: str = ""
+    """Requests of one tenant share blocks only with those of the same salt."""
+    store: bool = True
+    """Whether its blocks may be reused."""
+    priority: int = 0
+    bad_words: tuple[str, ...] = ()
+    """As text; the host knows the ids."""
+
+    def __repr__(self) -> str:
+        """Leave out what the client wrote."""
+        return "Terms()"
+
+
+NO_TERMS = Terms()
+
+
 class Submit(Struct, frozen=True, array_like=True, tag="submit"):
     """Serve a request."""
 
     id: int
     prompt: Prompt
     params: SamplingParams
+    terms: Terms = NO_TERMS
+    request_id: str = ""
+    """The client's own name of it, which a claim's tag is for."""
 
 
 class Cancel(Struct, frozen=True, array_like=True, tag="cancel"):
@@ -77,7 +112,7 @@ class Cancel(Struct, frozen=True, array_like=True, tag="cancel"):
 
 
 class Ping(Struct, frozen=True, array_like=True, tag="ping"):
-    """Answer between two steps."""
+    """Answer between two steps; if the answer to the last one is not out yet, say that at once."""
 
 
 class Leave(Struct, frozen=True, array_like=True, tag="leave"):
@@ -101,10 +136,12 @@ class Failed(Struct, frozen=True, array_like=True, tag="failed"):
     """The host can't serve, and ends."""
 
     message: str
+    exit_code: int = 1
+    """With 2, no other host could either, until somebody changes what was given to it."""
 
 
 class News(Struct, frozen=True, array_like=True):
-    """What a request got since the last news of it; with a `finish_reason`, the last."""
+    """What one choice of a request got since the last news of it; with a `finish_reason`, its last."""
 
     id: int
     token_ids: tuple[int, ...]
@@ -121,6 +158,13 @@ class News(Struct, frozen=True, array_like=True):
     """One per token where the request asks for them."""
     top_bytes: tuple[tuple[bytes, ...], ...] = ()
     """Bytes of the likeliest tokens, in the order of `logprobs`."""
+    choice: int = 0
+    is_last: bool = False
+    """The last choice has finished: the request is over."""
+    num_cached_tokens: int = 0
+    """Tokens of the prompt that were not computed anew."""
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    """In the first news of choice 0, if asked for: one per token of the prompt but the first."""
 
     def __repr__(self) -> str:
         """Leave the answer out."""
@@ -152,25 +196,49 @@ class Refused(Struct, frozen=True, array_like=True, tag="refused"):
     message: str
 
 
+class Durations(Struct, frozen=True, array_like=True):
+    """A histogram of seconds since the start; its bounds are those of `histogram.py`."""
+
+    counts: tuple[int, ...]
+    """Values per bucket, the last one without a bound."""
+    total: float
+
+
 class Pong(Struct, frozen=True, array_like=True, tag="pong"):
-    """The engine between two steps."""
+    """The engine between two steps. What is missing in a dictionary is 0."""
 
     num_running: int
     num_waiting: int
     num_blocks: int
     """Blocks of the KV pool that requests can hold."""
     num_used_blocks: int
-    num_steps: int
-    """Steps since the start."""
-    num_generated_tokens: int
-    """Tokens of all answers since the start."""
+    """Blocks that requests hold."""
+    num_cached_blocks: int
+    """Blocks that nobody holds, and whose content can be reused."""
+    waits_for: str = ""
+    """What those who wait wait for."""
+    counters: dict[str, int] = {}
+    """Since the start, by the attributes of `EngineMetrics`."""
+    refused: dict[str, int] = {}
+    """Requests refused since the start, by reason."""
+    finished: dict[str, int] = {}
+    """Answers that are over, by reason."""
+    seconds: dict[str, Durations] = {}
+    """Histograms, by the attributes of `EngineMetrics`."""
 
 
-FromHost = Hello | Failed | Deltas | Refused | Pong
+class Busy(Struct, frozen=True, array_like=True, tag="busy"):
+    """The engine is in a step that began before an earlier ping; the host as such is well."""
+
+    waited_s: float
+    """Since that ping."""
+
+
+FromHost = Hello | Failed | Deltas | Refused | Pong | Busy
 
 
 def merged(news: list[News]) -> News:
-    """Give one piece of news that tells what several, of one request and in order, tell."""
+    """Give one piece of news that tells what several, of one choice and in order, tell."""
     last = news[-1]
     if len(news) == 1:
         return last
@@ -186,4 +254,8 @@ def merged(news: list[News]) -> News:
         error=last.error,
         logprobs=tuple(told for each in news for told in each.logprobs),
         top_bytes=tuple(told for each in news for told in each.top_bytes),
+        choice=last.choice,
+        is_last=last.is_last,
+        num_cached_tokens=last.num_cached_tokens,
+        prompt_logprobs=news[0].prompt_logprobs,
     )

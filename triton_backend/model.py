@@ -18,11 +18,15 @@ import triton_python_backend_utils as pb_utils
 from builder.errors import ForerunError, UserError
 from triton_backend.attach import HostDoor, find_place
 from triton_backend.faces import find_face
+from triton_backend.failures import log_failure
 from triton_backend.front import Front
 from triton_backend.front_settings import read_settings
 from triton_backend.metrics import METRICS, Meters, Metric
 from triton_backend.protocol import Array
-from triton_backend.responder import Failure, FailureKind, log_defect
+from triton_backend.responder import Failure, FailureKind
+from triton_backend.tenancy import named_secret
+
+logger = logging.getLogger(__name__)
 
 # pb_utils is complete only after this module was imported, so what is in it is named here and looked up later.
 CODES = {
@@ -55,9 +59,11 @@ class TritonPythonModel:
             )
             face = find_face(settings.face)
             server = os.getppid()
-            door = HostDoor(find_place(settings, server=str(server)), settings.face)
+            secret = named_secret(os.environ)  # noqa: TID251 (a path alone; no answer depends on it)
+            place = find_place(settings, server=str(server), secret=secret)
+            door = HostDoor(place, settings.face)
             labels = {"model": name, "deployment": settings.deployment}
-            meters = Meters({metric.name: TritonMeter(metric, labels) for metric in METRICS})
+            meters = Meters({metric.series: TritonMeter(metric, labels) for metric in METRICS})
             self._front = Front(face, door, clock=time.monotonic, on_pong=meters.read)
             threading.Thread(target=end_with, args=(server,), daemon=True).start()
             self._front.start()
@@ -71,7 +77,7 @@ class TritonPythonModel:
             try:
                 self._front.take(call)
             except Exception as error:  # noqa: BLE001 - Triton would send the traceback to the client
-                log_defect("a request was not taken", error)
+                log_failure(logger, "a request was not taken", error)
                 call.fail(BROKEN)
 
     def is_ready(self) -> bool:
@@ -104,6 +110,10 @@ class TritonCall:
     def parameters(self) -> dict[str, object]:
         parameters: dict[str, object] = json.loads(self._request.parameters() or "{}")
         return parameters
+
+    @property
+    def request_id(self) -> str:
+        return str(self._request.request_id())
 
     @property
     def wanted(self) -> frozenset[str]:
@@ -147,10 +157,10 @@ class TritonMeter:
         families = pb_utils.MetricFamily
         kind = families.COUNTER if metric.only_grows else families.GAUGE
         self._family = families(name=metric.name, description=metric.description, kind=kind)
-        meter = self._family.Metric(labels=dict(labels))
+        meter = self._family.Metric(labels={**labels, **metric.labels})
         self._change = meter.increment if metric.only_grows else meter.set
 
-    def __call__(self, value: int) -> None:
+    def __call__(self, value: float) -> None:
         """Set a gauge, or add to a counter.
 
         Under a server that was killed the call never returns, and lets no Python thread run meanwhile: only the

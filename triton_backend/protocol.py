@@ -4,7 +4,7 @@ A face is one Triton model of a deployment. Its file in `faces/` has the two tab
 the tensors of a request; `config.pbtxt` is generated from the same tables (`model_config.py`).
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from builder.errors import RequestError
-from triton_backend.messages import News, Prompt
+from triton_backend.messages import NO_TERMS, News, Prompt, Terms
 from triton_backend.request import SamplingParams
 
 Array = NDArray[Any]
@@ -20,6 +20,8 @@ Parameters = Mapping[str, object]
 
 KINDS = {"BOOL": "b", "INT32": "i", "INT64": "i", "UINT32": "u", "FP32": "f", "STRING": "O"}
 """Triton's data types that the faces use, and the kind of numpy array that each arrives as."""
+TRITONS_OWN = frozenset({"id"})
+"""A request parameter that Triton makes of the request's id in HTTP generate calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,9 @@ class Ask:
     params: SamplingParams
     is_streaming: bool
     """Answer as tokens come; otherwise once, at the end."""
-    write: Callable[[News], dict[str, Array]]
-    """Give the tensors of a response; called once per response, in order."""
+    write: Callable[[Sequence[News]], Sequence[dict[str, Array]]]
+    """Give the tensors of the next responses, one at least, from one piece of news per choice that has any."""
+    terms: Terms = NO_TERMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,10 @@ class Inputs:
         if array is None:
             return default
         return float(str(array[0])) if array.dtype.kind == "f" else array[0].item()
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """Give the numbers of a FP32 tensor, read as `scalar` reads one; none if it is absent."""
+        return tuple(float(str(value)) for value in self._arrays.get(name, ()))
 
     def integers(self, name: str) -> tuple[int, ...]:
         """Give the integers of a tensor, none if it is absent."""

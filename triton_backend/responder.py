@@ -7,13 +7,13 @@ further ones of others; the order within a request is kept.
 import contextlib
 import logging
 import threading
-import traceback
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from triton_backend.failures import log_failure
 from triton_backend.messages import News, merged
 from triton_backend.protocol import Array, Ask
 from triton_backend.request import FinishReason
@@ -49,6 +49,11 @@ class Call(Protocol):
     @property
     def parameters(self) -> Mapping[str, object]:
         """The request's parameters."""
+        ...
+
+    @property
+    def request_id(self) -> str:
+        """The client's name of it; empty if it gave none."""
         ...
 
     @property
@@ -90,6 +95,16 @@ class OpenCall:
     is_queued: bool = False
     has_begun: bool = False
     """A response was sent, or is about to be."""
+    has_failed: bool = False
+    """Its last response was an error; news of other choices may still come."""
+
+    def has_left(self) -> bool:
+        """Tell whether the client is gone; if that can't be known, it is as good as gone."""
+        try:
+            return self.call.is_cancelled()
+        except Exception as error:  # noqa: BLE001 - the other calls must be watched on
+            log_failure(logger, "a call could not be watched, and is cancelled", error)
+            return True
 
 
 class Responder:
@@ -109,7 +124,7 @@ class Responder:
         with self._changed:
             for open_call, news in items:
                 open_call.news.append(news)
-                if open_call.ask.is_streaming or news.finish_reason is not None:
+                if open_call.ask.is_streaming or news.is_last:
                     self._enqueue(open_call)
             self._changed.notify()
 
@@ -146,32 +161,41 @@ class Responder:
 
 
 def _send(open_call: OpenCall, news: list[News]) -> None:
-    """Send the next response of a call; whatever goes wrong, it concerns this call alone."""
+    """Send the next responses of a call; whatever goes wrong, it concerns this call alone."""
+    if open_call.has_failed:
+        return
     try:
-        failure = open_call.failure or _failure(news[-1])
+        failure = open_call.failure or next(filter(None, map(_failure, news)), None)
         if failure is not None:
+            open_call.has_failed = True
             open_call.call.fail(failure)
             return
-        whole = merged(news)
-        is_last = whole.finish_reason is not None
-        open_call.call.respond(open_call.ask.write(whole), is_last=is_last)
+        whole = list(map(merged, _by_choice(news)))
+        *others, final = open_call.ask.write(whole)
+        for tensors in others:
+            open_call.call.respond(tensors, is_last=False)
+        open_call.call.respond(final, is_last=whole[-1].is_last)
     except Exception as error:  # noqa: BLE001
-        log_defect("a response could not be sent", error)
+        log_failure(logger, "a response could not be sent", error)
         with contextlib.suppress(Exception):
             open_call.call.fail(Failure(FailureKind.INTERNAL, "a response could not be sent."))
 
 
-def log_defect(what: str, error: Exception) -> None:
-    """Log what failed and where, without the message of the error: it may quote a prompt or an answer."""
-    where = "".join(traceback.format_tb(error.__traceback__))
-    logger.error("%s: %s\n%s", what, type(error).__name__, where)
+def _by_choice(news: list[News]) -> Iterable[list[News]]:
+    """Group the news of a call by choice; the choice of the last news comes last."""
+    groups: dict[int, list[News]] = {}
+    for each in news:
+        groups[each.choice] = [*groups.pop(each.choice, ()), each]
+    return groups.values()
 
 
-def _failure(last: News) -> Failure | None:
-    """Give the failure that the last news of a call amounts to."""
-    match last.finish_reason:
+def _failure(news: News) -> Failure | None:
+    """Give the failure that news amounts to: of one choice, it is the whole call's."""
+    match news.finish_reason:
         case FinishReason.CANCELLED:
             return Failure(FailureKind.CANCELLED, "the request was cancelled.")
         case FinishReason.ERROR:
-            return Failure(FailureKind.INTERNAL, last.error or "the engine failed.")
+            return Failure(FailureKind.INTERNAL, news.error or "the engine failed.")
+        case FinishReason.TIMEOUT:
+            return Failure(FailureKind.UNAVAILABLE, news.error or "the deadline has passed.")
     return None

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby, pairwise, takewhile
 
+MAX_SEGMENTS = 1 << 17
+"""Of one prompt: 30,000 turns of a chat. Reading more would keep others waiting, and nobody writes them."""
+
 
 class SegmentKind(StrEnum):
     """What the characters of a segment mean."""

@@ -1,7 +1,7 @@
 """What the engine needs of the stage that turns token ids into text; it knows no more of text.
 
-The engine calls `start` once at submit, `extend` for tokens that stay in the answer (never for an id
-that ended it), and `finish` exactly once at the end, whatever ended the request.
+For each answer the engine calls `start` once at submit, `extend` for tokens that stay in its text (for an id
+that ended it only if the request wants its text), and `finish` exactly once at the end, whatever ended the request.
 """
 
 from collections.abc import Sequence
@@ -10,11 +10,14 @@ from typing import Protocol
 from builder.errors import RequestError
 from triton_backend.request import Request
 
+AnswerId = tuple[str, int]
+"""The id of a request and the choice."""
+
 
 class TextStage(Protocol):
     """Detokenizes the answers of all running requests and finds stop strings in them."""
 
-    def start(self, request: Request) -> None:
+    def start(self, answer_id: AnswerId, request: Request) -> None:
         """Begin the text of one answer.
 
         Raises:
@@ -22,14 +25,14 @@ class TextStage(Protocol):
         """
         ...
 
-    def extend(self, request_id: str, token_ids: Sequence[int]) -> tuple[str, str | None]:
+    def extend(self, answer_id: AnswerId, token_ids: Sequence[int]) -> tuple[str, str | None]:
         """Take new tokens; give the text that is now certain, and the stop string that matched.
 
-        The text ends before a match. A match before the request's `min_tokens` does not count.
+        The text ends before a match, or after it where the request includes stops. A match before the request's `min_tokens` does not count.
         """
         ...
 
-    def finish(self, request_id: str) -> str:
+    def finish(self, answer_id: AnswerId) -> str:
         """Drop the answer's state; give the text that was held back (none after a match)."""
         ...
 
@@ -37,15 +40,15 @@ class TextStage(Protocol):
 class NoText:
     """The text stage of an engine that gives token ids alone."""
 
-    def start(self, request: Request) -> None:
+    def start(self, answer_id: AnswerId, request: Request) -> None:  # noqa: ARG002
         """Refuse stop strings, which only text can match."""
         if request.params.stop:
             raise RequestError("stop strings need text, and this engine gives token ids alone.")
 
-    def extend(self, request_id: str, token_ids: Sequence[int]) -> tuple[str, str | None]:  # noqa: ARG002
+    def extend(self, answer_id: AnswerId, token_ids: Sequence[int]) -> tuple[str, str | None]:  # noqa: ARG002
         """Give nothing."""
         return "", None
 
-    def finish(self, request_id: str) -> str:  # noqa: ARG002
+    def finish(self, answer_id: AnswerId) -> str:  # noqa: ARG002
         """Give nothing."""
         return ""

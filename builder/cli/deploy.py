@@ -1,12 +1,70 @@
 """`builder deploy`: write an artifact into a Triton model repository, complete, with nothing to edit."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
 from builder.cli.failures import printable
 from builder.cli.interruption import stop_signals_interrupt
+from triton_backend.config import EngineConfig, PolicyName
+from triton_backend.engine_options import read_prefix
 from triton_backend.launcher.deploy import Deployment, deploy
+
+DEFAULT = EngineConfig()
+COUNT = click.IntRange(1, 999_999_999)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line of `builder deploy` asks for."""
+
+    artifact: Path
+    repository: Path
+    name: str | None
+    vllm_name: str
+    threads: int | None
+    policy: str
+    max_waiting: int
+    max_waiting_tokens: int | None
+    max_chunk_tokens: int | None
+    no_prefix_reuse: bool
+    cache_ttl: float | None
+    common_prefix: tuple[str, ...]
+    speculate: bool
+    max_draft_tokens: int
+    force: bool
+
+    @property
+    def engine(self) -> EngineConfig:
+        """Settings of the engine.
+
+        Raises:
+            UserError: a common prefix is not of its form.
+        """
+        return EngineConfig(
+            policy=self.policy,
+            max_waiting=self.max_waiting,
+            max_waiting_tokens=self.max_waiting_tokens,
+            max_chunk_tokens=self.max_chunk_tokens,
+            prefix_reuse=not self.no_prefix_reuse,
+            cache_ttl_s=self.cache_ttl,
+            common_prefixes=tuple(map(read_prefix, self.common_prefix)),
+            speculation=self.speculate,
+            max_draft_tokens=self.max_draft_tokens,
+        )
+
+    @property
+    def deployment(self) -> Deployment:
+        """What is deployed.
+
+        Raises:
+            UserError: a common prefix is not of its form.
+        """
+        root = self.artifact.resolve()
+        name = root.name if self.name is None else self.name
+        return Deployment(name, self.vllm_name, root, self.threads, self.engine)
 
 
 @click.command(short_help="Write an artifact into a Triton model repository.")
@@ -30,22 +88,70 @@ from triton_backend.launcher.deploy import Deployment, deploy
     metavar="N",
     help="Threads of the engine.  [default: all cores]",
 )
+@click.option(
+    "--policy",
+    type=click.Choice(list(map(str, PolicyName))),
+    default=str(PolicyName.FCFS),
+    show_default=True,
+    help="Who is admitted first of those who wait.",
+)
+@click.option(
+    "--max-waiting",
+    type=COUNT,
+    default=DEFAULT.max_waiting,
+    show_default=True,
+    metavar="N",
+    help="Answers that may wait; further ones are refused at once, to be tried again.",
+)
+@click.option(
+    "--max-waiting-tokens",
+    type=COUNT,
+    metavar="N",
+    help="The same in tokens of prompts.  [default: no bound]",
+)
+@click.option(
+    "--max-chunk-tokens",
+    type=COUNT,
+    metavar="N",
+    help="Tokens of prompts in a step that running answers wait for.  [default: no bound]",
+)
+@click.option(
+    "--no-prefix-reuse", is_flag=True, help="Compute every prompt anew, also one seen before."
+)
+@click.option(
+    "--cache-ttl",
+    type=click.FloatRange(0.001, 999_999_999),
+    metavar="S",
+    help="Seconds until an unused prompt is forgotten.  [default: when its room is needed]",
+)
+@click.option(
+    "--common-prefix",
+    multiple=True,
+    metavar="TOKENS:SHA256",
+    help="Beginning of prompts that all tenants share; repeatable. The digest is of its ids as int32.",
+)
+@click.option(
+    "--speculate",
+    is_flag=True,
+    help="Draft tokens by prompt lookup; answers stay the same, byte for byte.",
+)
+@click.option(
+    "--max-draft-tokens",
+    type=COUNT,
+    default=DEFAULT.max_draft_tokens,
+    show_default=True,
+    metavar="N",
+    help="Tokens drafted per answer and step.",
+)
 @click.option("--force", is_flag=True, help="Replace what the deployment NAME has in REPO.")
-def command(
-    artifact: Path,
-    repository: Path,
-    *,
-    name: str | None,
-    vllm_name: str,
-    threads: int | None,
-    force: bool,
-) -> None:
+def command(**options: Any) -> None:
     """Deploy the artifact in DIR as models of the Triton model repository REPO.
 
-    The models name DIR by its absolute path and hold no copy of it. One engine serves all models of a deployment.
+    The models name DIR by its absolute path and hold no copy of it. One engine serves all models of a deployment. No
+    option changes an answer.
     """
-    root = artifact.resolve()
-    deployment = Deployment(root.name if name is None else name, vllm_name, root, threads)
+    asked = Options(**options)
+    deployment = asked.deployment
     with stop_signals_interrupt():
-        deploy(repository, deployment, replace_existing=force)
-    click.echo(printable(f"{repository}: {' and '.join(deployment.faces)}"))
+        deploy(asked.repository, deployment, replace_existing=asked.force)
+    click.echo(printable(f"{asked.repository}: {' and '.join(deployment.faces)}"))

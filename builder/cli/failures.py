@@ -54,7 +54,7 @@ def describe(error: BaseException) -> tuple[str, int]:
     match error:
         case ForerunError():
             return str(error), error.exit_code
-        case KeyboardInterrupt():
+        case _ if _was_interrupted(error):
             return "interrupted", FAILED
         case MemoryError():
             return "out of memory; close other programs or use a machine with more memory", FAILED
@@ -67,6 +67,14 @@ def describe(error: BaseException) -> tuple[str, int]:
             return _describe_os_error(error), FAILED
         case _:
             return _describe_defect(error), FAILED
+
+
+def _was_interrupted(error: BaseException) -> bool:
+    """Whether an exception that nobody meant came of Ctrl-C: packages turn it into errors of their own in imports."""
+    chain: BaseException | None = error
+    while chain is not None and not isinstance(chain, KeyboardInterrupt):
+        chain = chain.__cause__ or chain.__context__
+    return chain is not None
 
 
 def _describe_os_error(error: OSError) -> str:

@@ -4,7 +4,6 @@ Only generated text reaches stdout. Prompts never reach a message.
 """
 
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -18,19 +17,21 @@ from builder.cli.discreet import DiscreetCommand
 from builder.cli.display import Silence, TerminalDisplay, display_on
 from builder.cli.machine import refuse_two_runtimes
 from builder.cli.outputs import JsonOutput, TextOutput
+from builder.cli.prompts import read_prompts, read_schema, refuse_other_encodings
 from builder.cli.run import Outcome, naming_prompt, run_requests
 from builder.cli.session import open_session
 from builder.cli.stats import stats_rows
-from builder.errors import ArtifactError, EngineError, UnsupportedError, UserError, known_names
+from builder.errors import (
+    ArtifactError,
+    EngineError,
+    RequestError,
+    UnsupportedError,
+    UserError,
+    known_names,
+)
 from builder.targets import ALIASES, PLANNED, TARGETS
 from triton_backend.loading import LoadedModel
 from triton_backend.request import FinishReason, Request, SamplingParams
-
-STDIN = "-"
-MAX_STDIN_BYTES = 64 << 20
-"""More than any model takes; what one model takes is known when it is loaded."""
-NOT_UTF8 = re.compile("[\ud800-\udfff]")
-"""Bytes that could not be read are lone surrogates in a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,12 @@ class Options:
     temperature: float
     top_k: int
     top_p: float
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    json_schema: Path | None
+    num_choices: int
     seed: int | None
     stop: tuple[str, ...]
     stop_token_id: tuple[int, ...]
@@ -58,11 +65,21 @@ class Options:
 
     @property
     def params(self) -> SamplingParams:
-        """Sampling parameters, the same for every prompt."""
+        """Sampling parameters, the same for every prompt.
+
+        Raises:
+            UserError: one is out of bounds, or the schema can't be read.
+        """
         return SamplingParams(
             temperature=self.temperature,
             top_k=self.top_k,
             top_p=self.top_p,
+            min_p=self.min_p,
+            repetition_penalty=self.repetition_penalty,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            constraint=read_schema(self.json_schema),
+            num_choices=self.num_choices,
             seed=self.seed,
             max_tokens=self.max_tokens,
             min_tokens=self.min_tokens,
@@ -102,6 +119,29 @@ class Options:
 @click.option(
     "--top-p", type=float, default=1.0, metavar="X", help="Draw among this share of probability."
 )
+@click.option(
+    "--min-p", type=float, default=0.0, metavar="X", help="Draw among what is X times as likely."
+)
+@click.option(
+    "--repetition-penalty",
+    type=float,
+    default=1.0,
+    metavar="X",
+    help="Above 1, tokens of prompt and answer become less likely.",
+)
+@click.option(
+    "--presence-penalty", type=float, default=0.0, metavar="X", help="The same of the answer's own."
+)
+@click.option(
+    "--frequency-penalty", type=float, default=0.0, metavar="X", help="The same, per occurrence."
+)
+@click.option(
+    "--json-schema",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Schema that answers conform to, whatever is drawn.",
+)
+@click.option("-n", "num_choices", type=int, default=1, metavar="N", help="Answers to each prompt.")
 @click.option("--seed", type=int, metavar="N", help="Make drawn answers repeatable.")
 @click.option("--stop", multiple=True, metavar="TEXT", help="Text that ends an answer; repeatable.")
 @click.option(
@@ -111,7 +151,7 @@ class Options:
 @click.option("--target", metavar="NAME", help="Engine to run.  [default: the artifact's first]")
 @click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Threads of the engine.")
 @click.option("--stats", is_flag=True, help="Show TTFT and tokens/s on stderr.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a prompt and line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object an answer and line.")
 def command(**options: Any) -> None:
     """Continue each PROMPT with the artifact in DIR; - reads a prompt from stdin.
 
@@ -137,15 +177,33 @@ def generate(options: Options, stdin: BinaryIO, stdout: BinaryIO) -> None:
         options.artifact, display=loading, target=options.target, threads=options.threads
     ) as model:
         load_s = time.perf_counter() - started
+        refuse_unsupported_schema(model, params)
         requests = [
             Request(str(number), ids, params)
             for number, ids in enumerate(encode_all(model, prompts, options))
         ]
-        output = (JsonOutput if options.as_json else TextOutput)(stdout, len(requests))
+        output = (JsonOutput if options.as_json else TextOutput)(
+            stdout, len(requests) * params.num_choices
+        )
         outcomes = run_requests(model.engine, requests, output=output, clock=time.perf_counter)
     if options.stats:
         display_on(sys.stderr).facts("Stats", stats_rows(outcomes, load_s=load_s))
-    raise_failed(outcomes)
+    raise_failed(outcomes, params.num_choices)
+
+
+def refuse_unsupported_schema(model: LoadedModel, params: SamplingParams) -> None:
+    """Compile the schema, if there is one.
+
+    Raises:
+        UserError: it is invalid, not supported, or too large.
+    """
+    if params.constraint is None:
+        return
+    try:
+        model.prepare(params.constraint)
+    except RequestError as error:
+        text = str(error).replace("constraint.text", "the schema of --json-schema")
+        raise UserError(text) from error
 
 
 def refuse_misplaced(options: Options) -> None:
@@ -182,49 +240,6 @@ def refuse_contradictions(options: Options) -> None:
         )
 
 
-def read_prompts(prompts: tuple[str, ...], stdin: BinaryIO) -> list[str]:
-    """Give the prompts, `-` replaced by the whole of stdin.
-
-    Raises:
-        UserError: stdin is named twice or too long, or a prompt is not UTF-8.
-    """
-    if prompts.count(STDIN) > 1:
-        raise UserError(f"stdin can be read once; give {STDIN} for one prompt only")
-    texts = [
-        read_all(stdin).decode("utf-8", "surrogateescape") if prompt == STDIN else prompt
-        for prompt in prompts
-    ]
-    for number, text in enumerate(texts, start=1):
-        refuse_other_encodings(f"prompt {number}", text)
-    return texts
-
-
-def read_all(stdin: BinaryIO) -> bytes:
-    """Read stdin to its end.
-
-    Raises:
-        UserError: it is longer than any prompt.
-    """
-    content = stdin.read(MAX_STDIN_BYTES + 1)
-    if len(content) > MAX_STDIN_BYTES:
-        raise UserError(
-            f"stdin has more than {MAX_STDIN_BYTES} bytes, which is no prompt of a model"
-        )
-    return content
-
-
-def refuse_other_encodings(name: str, text: str) -> None:
-    """Refuse text that was not UTF-8.
-
-    Raises:
-        UserError: names the first such character, counted from 1.
-    """
-    if wrong := NOT_UTF8.search(text):
-        raise UserError(
-            f"{name} is not UTF-8 text from character {wrong.start() + 1} on; convert it first"
-        )
-
-
 def encode_all(
     model: LoadedModel, prompts: Sequence[str], options: Options
 ) -> list[tuple[int, ...]]:
@@ -252,17 +267,17 @@ def encoder(model: LoadedModel, options: Options) -> Callable[[str], tuple[int, 
     return model.encode_with_control if options.parse_special else model.encode_text
 
 
-def raise_failed(outcomes: list[Outcome]) -> None:
-    """Fail when an answer ended with an error.
+def raise_failed(outcomes: list[Outcome], num_choices: int) -> None:
+    """Fail when an answer ended with an error; each prompt has so many.
 
     Raises:
         EngineError: names the prompts and the first error.
     """
-    failed = [
-        (number, outcome.error)
-        for number, outcome in enumerate(outcomes, start=1)
+    failed = {
+        place // num_choices + 1: outcome.error
+        for place, outcome in enumerate(outcomes)
         if outcome.finish_reason is FinishReason.ERROR
-    ]
+    }
     if failed:
-        numbers = ", ".join(str(number) for number, _ in failed)
-        raise EngineError(f"no complete answer for prompt {numbers}: {failed[0][1]}")
+        numbers = ", ".join(map(str, failed))
+        raise EngineError(f"no complete answer for prompt {numbers}: {next(iter(failed.values()))}")

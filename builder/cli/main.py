@@ -30,7 +30,14 @@ class Entry:
 COMMANDS = {
     "compile": Entry("builder.cli.compile:command", "Compile a checkpoint into one artifact."),
     "inspect": Entry("builder.cli.inspect:command", "Show what an artifact is and holds."),
+    "verify": Entry(
+        "builder.cli.verify:command",
+        "Prove that an artifact is whole and its answers repeatable.",
+    ),
     "generate": Entry("builder.cli.generate:command", "Generate text with an artifact."),
+    "simulate": Entry(
+        "builder.cli.simulate:command", "Compare scheduling policies on a virtual clock."
+    ),
     "deploy": Entry(
         "builder.cli.deploy:command",
         "Write an artifact into a Triton model repository.",

@@ -24,7 +24,7 @@ class Engine(Protocol):
 
 
 class Output(Protocol):
-    """Takes the text of several answers; `index` is the place of the prompt on the command line."""
+    """Takes the text of several answers, numbered in the order of the command line: all of a prompt, then of the next."""
 
     def add(self, index: int, text: str) -> None:
         """Take text that continues an answer."""
@@ -58,24 +58,25 @@ class Outcome:
 def run_requests(
     engine: Engine, requests: Sequence[Request], *, output: Output, clock: Callable[[], float]
 ) -> list[Outcome]:
-    """Run all requests together, and give their outcomes in order.
+    """Run all requests together, and give the outcomes of their choices in order.
 
     Raises:
         RequestError: one of them can't be admitted; nothing was generated for any then.
     """
     submit_all(engine, requests)
-    places = {request.request_id: index for index, request in enumerate(requests)}
+    choices = [(each.request_id, i) for each in requests for i in range(each.params.num_choices)]
+    places = {choice: index for index, choice in enumerate(choices)}
     submitted, first = clock(), dict[int, float]()
     outcomes = dict[int, Outcome]()
     while engine.has_work:
         for delta in engine.step():
-            index, now = places[delta.request_id], clock() - submitted
+            index, now = places[delta.request_id, delta.choice], clock() - submitted
             first.setdefault(index, now)
             output.add(index, delta.text)
             if delta.finish_reason is not None:
                 outcomes[index] = outcome_of(delta, ttft_s=first[index], total_s=now)
                 output.finish(index, outcomes[index])
-    return [outcomes[index] for index in range(len(requests))]
+    return [outcomes[index] for index in range(len(choices))]
 
 
 def submit_all(engine: Engine, requests: Sequence[Request]) -> None:

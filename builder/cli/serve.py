@@ -18,13 +18,16 @@ import click
 from builder.cli.display import Rows, display_on
 from builder.cli.failures import printable
 from builder.cli.interruption import stop_signals_interrupt
+from builder.cli.keys import read_keys
+from builder.cli.seconds import Seconds
 from builder.cli.sizes import format_duration
 from builder.cli.validate import valid_repository
-from builder.errors import ServerError, UserError
-from triton_backend.launcher.addresses import Addresses, free_ports
+from builder.errors import ServerError
+from triton_backend.launcher.addresses import Addresses, find_host, free_ports
 from triton_backend.launcher.asgi_thread import AsgiThread, running_application
 from triton_backend.launcher.deployed import Repository
 from triton_backend.launcher.installation import find_installation
+from triton_backend.launcher.open_files import allow_many_files
 from triton_backend.launcher.server import LaunchPlan, TritonServer, running_server
 from triton_backend.launcher.watch import StubWatch
 from triton_backend.openai.server import server_config
@@ -32,7 +35,7 @@ from triton_backend.openai.settings import ServedModel, ShimSettings
 
 WATCH_S = 0.2
 PORT = click.IntRange(min=0, max=65535)
-SECONDS = click.FloatRange(min=0)
+SECONDS = Seconds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,11 @@ class Options:
     help="Server to start.  [default: the one in the package nvidia-pytriton]",
 )
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to listen on."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="HOST",
+    help="IPv4 address to listen on, or a name that means one.",
 )
 @click.option(
     "--openai-port",
@@ -110,15 +117,25 @@ def command(**options: Any) -> None:
     """Serve every model of the Triton model repository REPO.
 
     Starts Triton and an OpenAI-compatible API in front of it, prints their URLs when they are ready, and stops
-    both on Ctrl-C or SIGTERM. Triton's API for loading models is closed to everybody else.
+    both on Ctrl-C or SIGTERM. Triton's API for loading models is closed; models that builder deploy did not write
+    are loaded again when their files change.
     """
     with stop_signals_interrupt():
         try:
             serve(Options(**options))
         except ServerError as error:
             for note in getattr(error, "__notes__", ()):
-                click.echo("\n".join(map(printable, note.splitlines())), err=True)
+                say(note)
             raise
+
+
+class Stopped(Exception):  # noqa: N818 (no error)
+    """All was ready, and then a signal said to stop."""
+
+
+def say(text: str) -> None:
+    """Write lines to stderr."""
+    click.echo("\n".join(map(printable, text.splitlines())), err=True)
 
 
 def serve(options: Options) -> None:
@@ -127,31 +144,36 @@ def serve(options: Options) -> None:
     Raises:
         UserError: the repository, the server or an option can't be used.
         ServerError: Triton or the shim did not start, or ended by itself.
+        KeyboardInterrupt: told to stop before all was ready, or again while stopping.
     """
     started = time.monotonic()
+    allow_many_files()
     repository = valid_repository(options.repository)
     api_keys = read_keys(options.api_key_file)
     plan = launch_plan(options, repository)
-    with contextlib.suppress(KeyboardInterrupt), running_server(plan) as triton:
+    with contextlib.suppress(Stopped), running_server(plan) as triton:
         triton.wait_ready(options.ready_timeout)
         config = server_config(
-            shim_settings(repository, plan.addresses, api_keys),
-            host=options.host,
+            shim_settings(repository, plan.addresses, api_keys, secret=triton.secret),
+            host=plan.addresses.host,
             port=options.openai_port,
             drain_s=math.ceil(options.drain_timeout),
         )
         with running_application(config, service="openai") as shim, drained(triton, shim):
             took = format_duration(time.monotonic() - started)
             rows = [*urls(plan.addresses, shim.address), ("log", str(triton.log))]
-            display_on(sys.stdout).facts(f"Ready in {took}", rows)
-            watch(triton, shim, plan.fronts)
+            try:
+                display_on(sys.stdout).facts(f"Ready in {took}", rows)
+                watch(triton, shim, plan.fronts)
+            except KeyboardInterrupt as signal:
+                raise Stopped from signal
 
 
 def launch_plan(options: Options, repository: Repository) -> LaunchPlan:
     """Decide what is started, and where it listens.
 
     Raises:
-        UserError: a port is in use, or there is no server.
+        UserError: there is no such host, a port is in use, or there is no server.
     """
     wanted = {
         "openai": options.openai_port,
@@ -159,43 +181,29 @@ def launch_plan(options: Options, repository: Repository) -> LaunchPlan:
         "grpc": options.grpc_port,
         "metrics": options.metrics_port,
     }
-    ports = free_ports(options.host, wanted)
+    host = find_host(options.host)
+    ports = free_ports(host, wanted)
     return LaunchPlan(
         installation=find_installation(options.tritonserver),
         repository=options.repository.absolute(),
         fronts=tuple(front.model for front in repository.fronts),
         others=repository.others,
-        addresses=Addresses(options.host, ports["http"], ports["grpc"], ports["metrics"]),
+        addresses=Addresses(host, ports["http"], ports["grpc"], ports["metrics"]),
         drain_s=options.drain_timeout,
     )
 
 
 def shim_settings(
-    repository: Repository, addresses: Addresses, api_keys: tuple[str, ...]
+    repository: Repository, addresses: Addresses, api_keys: tuple[str, ...], *, secret: bytes
 ) -> ShimSettings:
-    """Tell the shim what it serves: every model with the `forerun` face."""
+    """Tell the shim what it serves: every model with the `forerun` face. Engines know its callers by the secret."""
     fronts = [front for front in repository.fronts if front.settings.face == "forerun"]
     return ShimSettings(
         grpc_address=addresses.grpc,
         models=tuple(ServedModel(front.model, front.settings.artifact) for front in fronts),
         api_keys=api_keys,
+        secret=secret,
     )
-
-
-def read_keys(path: Path | None) -> tuple[str, ...]:
-    """Read the keys of the OpenAI API; none without a file.
-
-    Raises:
-        UserError: the file holds no key, so that it would close nothing.
-    """
-    if path is None:
-        return ()
-    if not path.is_file():
-        raise UserError(f"there is no file of keys at {path}")
-    keys = tuple(line.strip() for line in path.read_text("utf-8").splitlines() if line.strip())
-    if not keys:
-        raise UserError(f"{path} holds no key; write one a line, or leave out --api-key-file")
-    return keys
 
 
 @contextlib.contextmanager
@@ -219,16 +227,15 @@ def urls(addresses: Addresses, shim_address: str) -> Rows:
 
 
 def watch(triton: TritonServer, shim: AsgiThread, fronts: Sequence[str]) -> None:
-    """Look after everything until interrupted; a model whose front died is loaded again.
+    """Look after everything until interrupted; a model whose front died is loaded again, and the others served on.
 
     Raises:
-        ServerError: Triton or the shim ended by itself, or a model can't be loaded again.
+        ServerError: Triton or the shim ended by itself.
     """
     stubs = StubWatch(triton, fronts)
     while True:
         triton.check_alive()
         shim.check_alive()
-        for model in stubs.dead():
-            stubs.reload(model)
-            click.echo(f"the front of {model} died; it was loaded again", err=True)
+        for text in stubs.look():
+            say(text)
         time.sleep(WATCH_S)

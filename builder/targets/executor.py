@@ -45,11 +45,40 @@ class Executor(Protocol):
         ...
 
 
+class LentExecutor:
+    """An executor in other hands, who may change what they see of it. It owns nothing: closing is its owner's."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    @property
+    def limits(self) -> Limits:
+        """See `Executor.limits`."""
+        return self._executor.limits
+
+    @property
+    def kv(self) -> KVGeometry:
+        """See `Executor.kv`."""
+        return self._executor.kv
+
+    @property
+    def vocab_size(self) -> int:
+        """V."""
+        return self._executor.vocab_size
+
+    def execute(self, step: StepTensors, asks: RowAsks) -> StepResult:
+        """See `Executor.execute`."""
+        return self._executor.execute(step, asks)
+
+    def close(self) -> None:
+        """Leave the executor open."""
+
+
 def result_from_rows(rows: Float32, asks: RowAsks) -> StepResult:
     """Answer `asks` from full logit rows `[J, V]`, on the host.
 
-    The N largest are found through the maxima of fixed 64-wide chunks of a row: the N best chunks hold
-    them all, so one row of 49,152 costs two passes over memory instead of a partial sort.
+    Rows are answered one by one, so that one row's work stays in the cache of a core, and none depends
+    on another.
     """
     count = min(asks.num_candidates, rows.shape[1])
     ids = np.empty((len(rows), count), np.int32)
@@ -80,21 +109,17 @@ def _argmax(rows: Float32) -> Int32:
 def _largest(row: Float32, count: int) -> Int32:
     """Ids of the `count` largest entries of `row` `[V]`, largest first, ties by lower id.
 
-    "Not below" instead of "at least": so a row with NaN gives candidates too, and its log-sum-exp tells.
+    The N-th best of the maxima of some 4 N groups bounds them: N entries are not below it, and few more are.
+    A group is a column of the row laid out in lines: the maxima of columns take a tenth of the time of
+    those of lines. "Not below" instead of "at least": so a row with NaN gives candidates too, and its
+    log-sum-exp tells.
     """
-    chunk = 64
-    whole = len(row) // chunk * chunk
-    among = np.arange(len(row))
-    if whole // chunk > 2 * count:
-        peaks = row[:whole].reshape(-1, chunk).max(axis=1)
-        bound = np.partition(peaks, -count)[-count]
-        chunks = np.flatnonzero(~(peaks < bound))
-        among = np.concatenate(
-            [(chunks[:, None] * chunk + np.arange(chunk)).ravel(), np.arange(whole, len(row))]
-        )
-    values = row[among]
-    among = among[~(values < np.partition(values, -count)[-count])]
-    order = np.lexsort((among, -row[among]))[:count]
+    num_lines = max(1, len(row) // (4 * count))
+    num_groups = len(row) // num_lines
+    peaks = row[: num_lines * num_groups].reshape(num_lines, num_groups).max(axis=0)
+    bound = np.partition(peaks, -count)[-count]
+    among = np.flatnonzero(~(row < bound))
+    order = np.argsort(-row[among], kind="stable")[:count]
     best: Int32 = among[order].astype(np.int32)
     return best
 
@@ -103,7 +128,9 @@ def _logsumexp(row: Float32, temperature: float) -> float:
     """Log-sum-exp of `row / temperature` over V, accumulated in float64. NaN if a logit is no number."""
     peak = float(row.max())
     with np.errstate(invalid="ignore"):  # infinite less infinite: the sum is NaN, as it should be
-        scaled = np.exp((row - np.float32(peak)) / np.float32(temperature))
+        scaled = row - np.float32(peak)
+    scaled /= np.float32(temperature)
+    np.exp(scaled, out=scaled)
     return peak / temperature + float(np.log(scaled.sum(dtype=np.float64)))
 
 

@@ -38,6 +38,12 @@ class Program:
         self.EngineConfig: Any = modules[f"{PACKAGE}.config"].EngineConfig
         self.Request: Any = modules[f"{PACKAGE}.request"].Request
         self.SamplingParams: Any = modules[f"{PACKAGE}.request"].SamplingParams
+        self._constraint: Any = modules[f"{PACKAGE}.constraint"]
+
+    def constrain(self, divisor: int, shift: int) -> Any:
+        """Make a constraint of the fake mask's language."""
+        kind = self._constraint.ConstraintKind.CHOICE
+        return self._constraint.Constraint(kind, f"{divisor} {shift}")
 
 
 def load(patch: Patch | None = None) -> Program:

@@ -59,13 +59,14 @@ class Stream:
     ) -> None:
         self.cancel()
 
-    def ask(self, request_id: str = "", **fields: Any) -> None:
+    def ask(self, request_id: str = "", *, timeout_us: int | None = None, **fields: Any) -> None:
         """Send a request; the fields are tensors of the face."""
         self._client.async_stream_infer(
             self._model,
             tensors(self._face, **fields),
             request_id=request_id,
             enable_empty_final_response=True,
+            timeout=timeout_us,
         )
 
     def next(self) -> InferResult:

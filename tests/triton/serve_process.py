@@ -68,12 +68,15 @@ class ServeProcess:
 
 def serve_command(repository: Path, *options: str) -> list[str]:
     """Give the command line that serves a repository on free ports."""
-    builder = [sys.executable, "-m", "builder.cli.main", "serve", str(repository)]
+    # -P: what an installed builder does; -m alone would look into the current folder for modules first.
+    builder = [sys.executable, "-P", "-m", "builder.cli.main", "serve", str(repository)]
     return [*builder, *ANY_PORTS, *options]
 
 
 @contextmanager
-def serve_process(repository: Path, *options: str) -> Iterator[ServeProcess]:
+def serve_process(
+    repository: Path, *options: str, cwd: Path | None = None
+) -> Iterator[ServeProcess]:
     """Run `builder serve` until it is ready; in the end it is killed if it still runs, and nothing may be left."""
     with tempfile.TemporaryDirectory() as folder:
         errors = Path(folder, "stderr")
@@ -83,6 +86,7 @@ def serve_process(repository: Path, *options: str) -> Iterator[ServeProcess]:
                 stdout=subprocess.PIPE,
                 stderr=stream,
                 text=True,
+                cwd=cwd,
             )
         try:
             yield ServeProcess(process, read_urls(process), errors)

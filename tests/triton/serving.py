@@ -22,6 +22,7 @@ HOST = "127.0.0.1"
 FORERUN = "tiny"
 VLLM = "vllm_model"
 DRAIN_S = 1.0
+POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,11 @@ class Served:
         deployment = Deployment(name, vllm_name, artifact)
         deploy(self.repository, deployment, replace_existing=False)
         for model in deployment.faces:
-            self.server.control.load(model)
+            self.server.mirror.add_front(self.repository / model)
+        for model in deployment.faces:
+            while not self.server.readiness.is_model_ready(model):
+                self.server.check_alive()
+                time.sleep(POLL_S)
 
     @property
     def stubs(self) -> dict[str, family.Process]:

@@ -13,7 +13,7 @@ from tritonclient.utils import InferenceServerException
 from tests.triton.clients import WAIT_S, Stream
 from tests.triton.serve_process import wait_gone
 from tests.triton.serving import FORERUN, Served, deployed, serving
-from triton_backend.front import STOPPED
+from triton_backend.front import LATE, LOST_PINGS, STOPPED
 from triton_backend.launcher import family
 
 LONG = {"text": "Hello", "max_tokens": 4000, "ignore_eos": True}
@@ -129,6 +129,29 @@ def test_a_host_that_is_killed_again_and_again_is_replaced_each_time(settled: Se
     assert settled.server.exit_code is None
 
 
+def test_a_hung_engine_host_is_killed_and_replaced(settled: Served) -> None:
+    """Meanwhile requests that fill its socket keep neither Triton nor the watch over timeouts waiting."""
+    with ExitStack() as stack:
+        streams = start_streams(stack, settled, 2)
+        (host,) = settled.hosts
+        hung = time.monotonic()
+        host.suspend()
+        late = stack.enter_context(settled.forerun())
+        for _ in range(6):
+            late.ask(timeout_us=2_000_000, text="x" * 100_000)
+        assert [LATE.message in failure_of(late) for _ in range(6)] == [True] * 6
+        told = time.monotonic() - hung
+        failures = [failure_of(stream) for stream in streams]
+        took = time.monotonic() - hung
+        back = wait_answering(streams[0], **SHORT)
+    print(f"late after {told:.1f} s, clients knew after {took:.1f} s, answers after {back:.2f} s")  # noqa: T201
+    assert all(STOPPED.message in failure for failure in failures)
+    assert told < 10 * 2
+    assert LOST_PINGS / 2 < took < 10 * LOST_PINGS
+    (fresh,) = settled.hosts
+    assert fresh.pid != host.pid
+
+
 def test_a_cancelled_stream_frees_the_engine(triton: Served) -> None:
     before = triton.wait_idle()
     with ExitStack() as stack:
@@ -179,9 +202,9 @@ def test_a_killed_front_frees_the_engine_and_is_replaced(settled: Served) -> Non
         start_streams(stack, settled, 2)
         settled.stubs[FORERUN].kill()
         assert settled.wait_idle().num_used_blocks == 0
-        while watch.dead() != [FORERUN]:
+        while not (said := watch.look()):
             time.sleep(POLL_S)
-        watch.reload(FORERUN)
+        assert said == [f"the front of {FORERUN} died; it was loaded again"]
         with settled.forerun() as stream:
             assert is_answering(stream, **SHORT)
     assert [each.pid for each in settled.hosts] == [host.pid]

@@ -224,7 +224,7 @@ def test_a_client_that_leaves_frees_the_engine(is_streamed: bool, shim: Shim) ->
     connection.close()
     idle = shim.served.wait_idle()
     assert idle.num_used_blocks == 0
-    assert shim.served.snapshot().num_steps == idle.num_steps
+    assert shim.served.snapshot().counters["num_steps"] == idle.counters["num_steps"]
 
 
 @pytest.mark.model
@@ -284,7 +284,10 @@ def test_the_shim_is_ready_while_its_model_is(tiny_shim: Shim) -> None:
             return connection.getresponse().status
 
     assert ready() == 200
-    tiny_shim.served.server.control.unload(FORERUN)
+    server = tiny_shim.served.server
+    server.mirror.take_out(FORERUN)
+    while server.readiness.is_model_ready(FORERUN):
+        server.check_alive()
     assert ready() == 503
     with client_of(tiny_shim) as client, pytest.raises(openai.InternalServerError) as caught:
         client.completions.create(model=FORERUN, prompt="Hi")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,6 +13,7 @@ from tritonclient.grpc.aio import InferenceServerClient
 from tests.triton.clients import WAIT_S, call, generate_stream, tensors
 from tests.triton.engine_alone import EngineAlone
 from tests.triton.serving import FORERUN, VLLM, Served
+from triton_backend.histogram import FIRST_TOKEN_BOUNDS_S
 from triton_backend.metrics import METRICS
 
 GREEDY = {"temperature": 0, "max_tokens": 12, "ignore_eos": True}
@@ -64,7 +66,11 @@ def test_generate_answers_as_vllm_does(triton: Served, alone: EngineAlone) -> No
         (FORERUN, {"text": "a", "timeout": 3}, "invalid: unknown parameter 'timeout'"),
         (FORERUN, {"max_tokens": 3}, "invalid: give the prompt as one of"),
         (FORERUN, {"text": "a", "top_k": -1, "stream": False}, "invalid: top_k must be an integer"),
-        (VLLM, {"text_input": "a", "n": 2}, "invalid: sampling field n is not supported"),
+        (
+            VLLM,
+            {"text_input": "a", "best_of": 2},
+            "invalid: sampling field best_of is not supported",
+        ),
         (VLLM, {"text_input": "a", "max_token": 2}, "invalid: unknown sampling field 'max_token'"),
         (VLLM, {"max_tokens": 2}, "expected number of inputs"),
     ],
@@ -109,6 +115,26 @@ def test_the_metrics_endpoint_tells_of_the_engine(triton: Served) -> None:
             found = {}
     assert {metric.name for metric in METRICS} <= set(found)
     assert found["forerun_kv_blocks"] > found["forerun_kv_blocks_used"] == 0
+
+
+def test_histograms_of_the_endpoint_are_as_prometheus_reads_them(triton: Served) -> None:
+    generate(triton, FORERUN, text="Hello", stream=False, **GREEDY)
+    deadline = time.monotonic() + WAIT_S
+    name, count = "forerun_time_to_first_token_seconds", 0.0
+    while not count:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+        count = metrics_of(triton, FORERUN).get(f"{name}_count", 0)
+    _, body = call(triton.addresses.metrics, "GET", "/metrics")
+    found = {
+        float(re.search('le="([^"]*)"', line)[1]): float(line.rpartition(" ")[2])  # type: ignore[index]
+        for line in body.decode().splitlines()
+        if line.startswith(f"{name}_bucket") and f'model="{FORERUN}"' in line
+    }
+    buckets = [found[bound] for bound in sorted(found)]
+    assert sorted(found) == [*FIRST_TOKEN_BOUNDS_S, float("inf")]
+    assert buckets == sorted(buckets)
+    assert buckets[-1] >= count
 
 
 async def requests(count: int, **fields: Any) -> AsyncIterator[dict[str, Any]]:

@@ -127,16 +127,18 @@ def test_a_signal_ends_it_in_good_order(repository: Path, number: signal.Signals
         assert serve.errors.read_text() == ""
 
 
-def test_a_signal_before_it_is_ready_ends_it_as_well(repository: Path) -> None:
-    process = subprocess.Popen(serve_command(repository), stdout=subprocess.PIPE, text=True)
+def test_a_signal_before_it_is_ready_is_a_failure(repository: Path) -> None:
+    process = subprocess.Popen(
+        serve_command(repository), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     own = psutil.Process(process.pid)
     while not (members := own.children(recursive=True)):
         assert process.poll() is None
         time.sleep(POLL_S)
     process.terminate()
-    said, _ = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 0
-    assert said == ""
+    said, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 1, "whoever waited for it to be ready must not think that it was"
+    assert (said, errors) == ("", "error: interrupted\n")
     wait_gone(members, 10 * OUTLIVES_S)
 
 
@@ -172,17 +174,6 @@ def test_an_answer_that_fits_into_the_drain_is_finished(repository: Path) -> Non
         tokens = [token for each in results for token in each.as_numpy("token_ids")]
         assert len(tokens) == 1000
         assert serve.process.wait(WAIT_S) == 0
-
-
-def test_a_front_that_dies_is_loaded_again(repository: Path) -> None:
-    with serve_process(repository) as serve:
-        front = family.stubs_among(serve.family)[FORERUN]
-        front.kill()
-        while serve.errors.read_text() != f"the front of {FORERUN} died; it was loaded again\n":
-            assert serve.process.poll() is None
-            time.sleep(POLL_S)
-        assert chat(serve)[0] == 200
-        assert family.stubs_among(serve.family)[FORERUN].pid != front.pid
 
 
 def test_a_server_that_dies_ends_the_command_with_its_log(repository: Path) -> None:

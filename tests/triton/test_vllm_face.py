@@ -78,6 +78,36 @@ def test_special_tokens_count_in_a_prompt_of_vllm(vllm: Stream, alone: EngineAlo
     assert text_of([result], "text_output") == alone.text(ControlText(f"{START}hi"), **GREEDY)
 
 
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_response_has_the_text_of_each_choice(vllm: Stream, streams: bool) -> None:
+    fields = {"n": 2, "seed": 3, "max_tokens": 6, "ignore_eos": True}
+    results = ask(
+        vllm,
+        text_input="Hello",
+        sampling_parameters=json.dumps(fields),
+        stream=streams,
+        exclude_input_in_output=True,
+        return_finish_reason=True,
+        return_num_output_tokens=True,
+    )
+    assert all(len(result.as_numpy("text_output")) == 2 for result in results)
+    assert results[-1].as_numpy("finish_reason").tolist() == [b"length", b"length"]
+    assert sum(result.as_numpy("num_output_tokens")[0] for result in results) == 12
+    assert streams or len(results) == 1
+
+
+def test_bad_words_and_constraints_count_on_the_face_of_vllm(vllm: Stream) -> None:
+    fields = {"structured_outputs": {"choice": ["yes", "no"]}, "bad_words": ["y"]}
+    for seed in range(4):
+        (result,) = ask(
+            vllm,
+            text_input="Hello",
+            sampling_parameters=json.dumps({**fields, "seed": seed}),
+            exclude_input_in_output=True,
+        )
+        assert text_of([result], "text_output") == "no"
+
+
 def test_sampling_fields_may_come_as_typed_parameters(triton: Served, alone: EngineAlone) -> None:
     with triton.vllm() as stream:
         stream._client.async_stream_infer(
@@ -99,7 +129,10 @@ VLLM_REFUSALS: list[tuple[dict[str, Any], str]] = [
         "exclude_input_in_output must not be false when stream is true.",
     ),
     ({"text_input": "a", "sampling_parameters": "{"}, "sampling_parameters must be a JSON object"),
-    ({"text_input": "a", "sampling_parameters": '{"n": 2}'}, "sampling field n is not supported"),
+    (
+        {"text_input": "a", "sampling_parameters": '{"best_of": 2}'},
+        "sampling field best_of is not supported",
+    ),
     (
         {"text_input": "a", "sampling_parameters": '{"lora_name": "x"}'},
         "sampling field lora_name is not supported",

@@ -18,6 +18,7 @@ class FakeCall:
     def __init__(self, *, timeout_s: float | None = None, **tensors: Array) -> None:
         self.tensors: Mapping[str, Array] = tensors or {"text": strings(b"hi")}
         self.parameters: Mapping[str, object] = {}
+        self.request_id = ""
         self.wanted = OUTPUTS
         self.timeout_s = timeout_s
         self.has_left = False

@@ -98,6 +98,9 @@ class FakeRequest:
     def parameters(self) -> str:
         return self._parameters
 
+    def request_id(self) -> str:
+        return "r1"
+
     def timeout(self) -> int:
         return self._timeout_us
 

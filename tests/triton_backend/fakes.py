@@ -1,44 +1,80 @@
-"""Stand-ins for what the engine is given: a text stage, and an executor that watches it."""
+"""Stand-ins for what the engine is given: a text stage, masks, and an executor that watches it."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
 
-from builder.artifact.step import RowAsks, StepResult, StepTensors
+from builder.artifact.step import Float32, RowAsks, StepResult, StepTensors
 from builder.targets.scripted.execute import ScriptedExecutor
-from tests.triton_backend.oracle import letter
+from tests.triton_backend.oracle import first_stop, is_allowed, letter
 
 
 class FakeText:
     """One letter per token; holds back what may begin a stop string. It strictly keeps the protocol."""
 
     def __init__(self) -> None:
-        self.live: dict[str, tuple[object, str, int]] = {}
+        self.live: dict[tuple[str, int], tuple[object, str, int]] = {}
         """Per answer: the request, its text, how much of it was given. Negative after a match."""
 
     def __len__(self) -> int:
         """Count the answers; so an idle stage is false, and must be used all the same."""
         return len(self.live)
 
-    def start(self, request) -> None:
-        assert request.request_id not in self.live
-        self.live[request.request_id] = (request, "", 0)
+    def start(self, answer_id: tuple[str, int], request) -> None:
+        assert answer_id not in self.live
+        assert answer_id[0] == request.request_id
+        self.live[answer_id] = (request, "", 0)
 
-    def extend(self, request_id: str, token_ids: Sequence[int]) -> tuple[str, str | None]:
-        request, text, given = self.live[request_id]
+    def extend(
+        self, answer_id: tuple[str, int], token_ids: Sequence[int]
+    ) -> tuple[str, str | None]:
+        request, text, given = self.live[answer_id]
         assert given >= 0, "extended after a match"
         text += "".join(map(letter, token_ids))
-        found = [(text.index(stop), stop) for stop in request.params.stop if stop in text]
-        if found:
-            place, stop = min(found)
-            self.live[request_id] = (request, text, -1)
-            return text[given:place], stop
-        held = max(map(len, request.params.stop), default=1) - 1
+        params = request.params
+        passed = params.min_tokens - 1
+        stop = first_stop(text, params.stop, passed)
+        if stop is not None:
+            place = text.index(stop, max(0, passed + 1 - len(stop)))
+            self.live[answer_id] = (request, text, -1)
+            return text[given : place + len(stop) * params.include_stop], stop
+        held = max(map(len, params.stop), default=1) - 1
         certain = max(given, len(text) - held)
-        self.live[request_id] = (request, text, certain)
+        self.live[answer_id] = (request, text, certain)
         return text[given:certain], None
 
-    def finish(self, request_id: str) -> str:
-        _, text, given = self.live.pop(request_id)
+    def finish(self, answer_id: tuple[str, int]) -> str:
+        _, text, given = self.live.pop(answer_id)
         return "" if given < 0 else text[given:]
+
+
+class FakeMask:
+    """Allows what `is_allowed` does, place by place, and insists on hearing of each token once."""
+
+    is_complete = False
+
+    def __init__(self, text: str, stopping_ids: Collection[int]) -> None:
+        self.text = text
+        self.stopping_ids = stopping_ids
+        self.num_accepted = 0
+
+    def keeps(self, token_id: int) -> bool:
+        return is_allowed(self.text, token_id, self.num_accepted)
+
+    def apply(self, logits: Float32) -> None:
+        for token_id in range(len(logits)):
+            if not is_allowed(self.text, token_id, self.num_accepted):
+                logits[token_id] = -math.inf
+
+    def accept(self, token_id: int) -> None:
+        assert is_allowed(self.text, token_id, self.num_accepted), "drawn against the mask"
+        self.num_accepted += 1
+
+
+class FakeMasks:
+    """A provider of them."""
+
+    def start(self, constraint, stopping_ids: Collection[int]) -> FakeMask:
+        return FakeMask(constraint.text, stopping_ids)
 
 
 class BrokenEngineError(RuntimeError):

@@ -8,7 +8,7 @@ from builder.artifact.config import Limits
 from tests.triton_backend.calls import PATIENCE_S, FakeCall
 from triton_backend.attach import Attached, AttachError
 from triton_backend.faces.forerun import FORERUN
-from triton_backend.front import Front
+from triton_backend.front import PING_S, Front
 from triton_backend.link import Link
 from triton_backend.messages import (
     VERSION,
@@ -30,7 +30,7 @@ class HostEnd:
 
     def __init__(self) -> None:
         front, host = socket.socketpair()
-        self.attached = Attached(Link(front, FromHost), HELLO)
+        self.attached = Attached(Link(front, FromHost), HELLO, pid=0)
         self.link: Link[FromFront] = Link(host, FromFront)
 
     def next(self) -> FromFront:
@@ -45,7 +45,16 @@ class HostEnd:
             pass
 
     def tell(self, number: int, text: str, reason: FinishReason | None = None) -> None:
-        news = News(number, (1,), text, (text.encode(),), 2, 1, finish_reason=reason)
+        news = News(
+            number,
+            (1,),
+            text,
+            (text.encode(),),
+            2,
+            1,
+            finish_reason=reason,
+            is_last=reason is not None,
+        )
         self.link.send(Deltas((news,)))
 
 
@@ -103,6 +112,12 @@ class FrontStage:
         for host in self.hosts:
             host.link.close()
             host.attached.link.close()
+
+    def let_pings_pass(self, count: int) -> None:
+        """Read so many pings, and answer none. A call must be open: only then the front looks all the time."""
+        for _ in range(count):
+            self.clock.now_s += PING_S
+            self.host.next_ping()
 
     def take(self, **given: Any) -> FakeCall:
         call = FakeCall(**given)

@@ -1,6 +1,5 @@
 """A host without its process: fronts over socket pairs, a worker over the scripted engine, a model to encode."""
 
-import queue
 import socket
 import threading
 import time
@@ -13,22 +12,30 @@ from builder.artifact.config import Limits
 from builder.errors import RequestError
 from builder.targets.scripted.execute import ScriptedExecutor
 from tests.triton_backend.making import make_limits
+from triton_backend.config import PolicyName
 from triton_backend.engine import Engine
 from triton_backend.fronts import Fronts
 from triton_backend.joined_front import Service
 from triton_backend.link import Link
 from triton_backend.messages import (
     VERSION,
+    Deltas,
     FromFront,
     FromHost,
     Hello,
     Join,
+    News,
     PlainText,
+    Submit,
     TokenIds,
 )
+from triton_backend.prompt_queue import PromptQueue, WaitingPrompt
+from triton_backend.reception import Reception
+from triton_backend.request import SamplingParams
 from triton_backend.worker import Worker
 
 PATIENCE_S = 60
+SECRET = b"s" * 32
 HELLO = Hello(VERSION, "ab", 50, Limits(1000, 100, 1000, 100, 1000))
 
 
@@ -43,8 +50,11 @@ class FakeModel:
         self.tokenizer = SimpleNamespace(token_bytes=lambda token_id: b"<%d>" % token_id)
         self.may_encode = threading.Event()
         self.may_encode.set()
+        self.num_begun = 0
+        """Prompts whose encoding began."""
 
     def encode(self, prompt: object) -> tuple[int, ...]:
+        self.num_begun += 1
         assert self.may_encode.wait(PATIENCE_S)
         if isinstance(prompt, TokenIds):
             return prompt.token_ids
@@ -52,6 +62,23 @@ class FakeModel:
         if prompt.text == "panic":
             raise PanicError("words of a prompt")
         raise RequestError(f"{prompt.text} can't be encoded.")
+
+
+PROMPT = TokenIds((3, 1, 4))
+
+
+def submit(number: int, *, max_tokens: int = 3, prompt: Any = PROMPT) -> Submit:
+    return Submit(number, prompt, SamplingParams(temperature=0, max_tokens=max_tokens, logprobs=1))
+
+
+def answer(link: Link[FromHost], number: int) -> list[News]:
+    """Hear everything up to the end of a request; give its own news."""
+    heard: list[News] = []
+    while not heard or heard[-1].finish_reason is None:
+        message = link.receive()
+        assert isinstance(message, Deltas)
+        heard += [news for news in message.news if news.id == number]
+    return heard
 
 
 class Stage:
@@ -64,7 +91,8 @@ class Stage:
         executor = ScriptedExecutor(make_limits(), block_size=4, vocab_size=50)
         self.engine = Engine(executor, end_token_ids=())
         self.worker = Worker(self.engine, self.fronts)
-        self.work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.prompts = PromptQueue(max_prompts=5)
+        self.is_closing = threading.Event()
         self.links: list[Link[FromHost]] = []
         self.threads = [
             threading.Thread(target=target) for target in (self.worker.run, self.encode)
@@ -73,12 +101,13 @@ class Stage:
             thread.start()
 
     def encode(self) -> None:
-        while (work := self.work.get()) is not quit:
-            work()
+        while not self.is_closing.is_set():
+            self.prompts.encode_oldest()
 
     def load(self) -> None:
         model: Any = self.model
-        self.loaded.set_result(Service(HELLO, model, self.worker, self.work.put))
+        reception = Reception(model, policy=PolicyName.FCFS, secret=SECRET)
+        self.loaded.set_result(Service(HELLO, model, self.worker, self.prompts, reception))
 
     def connect(self) -> Link[FromHost]:
         ours, theirs = socket.socketpair()
@@ -99,7 +128,7 @@ class Stage:
             link.close()
         self.model.may_encode.set()
         self.worker.stop()
-        self.work.put(quit)
+        self.prompts.put((0, 0), WaitingPrompt(0, self.is_closing.set))
         for thread in self.threads:
             thread.join(PATIENCE_S)
             assert not thread.is_alive()

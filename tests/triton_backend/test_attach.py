@@ -1,10 +1,11 @@
 """Joining a host: it is found or started, and whatever is wrong with it is said in one line."""
 
 import hashlib
-import sys
+import signal
+import socket
+import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,54 +13,20 @@ from typing import Any
 import pytest
 
 from builder.artifact import manifest as manifests
-from builder.artifact.config import Limits
 from builder.errors import ArtifactError
+from tests.triton_backend.attach_stage import DIGEST, HELLO, Speaker, make_place, python
 from tests.triton_backend.host_stage import PATIENCE_S
 from triton_backend import attach as attaching
-from triton_backend.attach import AttachError, HostDoor, HostPlace, find_place
+from triton_backend.attach import Attached, AttachError, HostDoor, HostPlace, find_place
+from triton_backend.config import EngineConfig
 from triton_backend.front_settings import FrontSettings
 from triton_backend.link import Link
-from triton_backend.messages import VERSION, Failed, FromFront, Hello, Join, Pong
-from triton_backend.rendezvous import claimed
-
-DIGEST = "ab" * 32
-HELLO = Hello(VERSION, DIGEST, 50, Limits(8, 2, 8, 2, 9))
-
-
-def python(code: str) -> tuple[str, ...]:
-    return (sys.executable, "-c", code)
+from triton_backend.messages import VERSION, Failed, FromHost, Hello, Join, Pong
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> HostPlace:
-    return HostPlace(tmp_path / "here.sock", DIGEST, python("raise SystemExit(3)"))
-
-
-class Speaker:
-    """A host that says one thing to the first front that joins, and ends."""
-
-    def __init__(self, path: Path, says: Any) -> None:
-        self.heard: list[Any] = []
-        self._stack = ExitStack()
-        self._listener = self._stack.enter_context(claimed(path))
-        self._thread = threading.Thread(target=self._speak, args=(says,))
-        self._thread.start()
-
-    def _speak(self, says: Any) -> None:
-        assert self._listener is not None
-        connection, _ = self._listener.accept()
-        self._listener.close()
-        link: Link[FromFront] = Link(connection, FromFront)
-        self.heard.append(link.receive())
-        if isinstance(says, bytes):
-            connection.sendall(says)
-        elif says is not None:
-            link.send(says)
-        link.close()
-
-    def close(self) -> None:
-        self._thread.join(PATIENCE_S)
-        self._stack.close()
+    return make_place(tmp_path)
 
 
 @pytest.fixture
@@ -90,7 +57,7 @@ OTHER_VERSION = Hello(VERSION + 1, DIGEST, 50, HELLO.limits)
             Hello(VERSION, "cd" * 32, 50, HELLO.limits),
             r"the artifact was replaced after this model was loaded; unload all models",
         ),
-        (Pong(1, 2, 3, 4, 5, 6), r"did not say hello; unload all models"),
+        (Pong(1, 2, 3, 4, 5), r"did not say hello; unload all models"),
         (b"\x01\0\0\0\xc1", r"the engine host is of another version: a frame holds no message"),
     ],
 )
@@ -143,6 +110,25 @@ def test_hosts_that_find_another_at_work_are_no_error(
     assert (tmp_path / "started").read_text().startswith("xx")
 
 
+def test_a_host_that_hangs_is_killed_and_its_link_ends() -> None:
+    ours, theirs = socket.socketpair()
+    with subprocess.Popen(python("import time; time.sleep(600)")) as process, theirs:
+        process.send_signal(signal.SIGSTOP)
+        attached = Attached(Link(ours, FromHost), HELLO, process.pid)
+        attached.kill()
+        assert process.wait(PATIENCE_S) == -signal.SIGKILL
+        assert attached.link.receive() is None
+        attached.kill()  # it is gone already
+
+
+def test_a_host_whose_number_is_unknown_is_left_alone() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        attached = Attached(Link(ours, FromHost), HELLO, 0)
+        attached.kill()
+        assert attached.link.receive() is None
+
+
 def test_closing_ends_the_wait_for_a_host(place: HostPlace) -> None:
     door = HostDoor(replace(place, command=python("import time; time.sleep(0.5)")), "vllm")
     caught: list[AttachError] = []
@@ -168,11 +154,11 @@ def settings(artifact: Path, **given: Any) -> FrontSettings:
 def test_fronts_of_one_deployment_meet_and_others_do_not(
     tiny_artifact: Path, tmp_path: Path
 ) -> None:
-    def socket(server: str = "7", **given: Any) -> Path:
+    def place(server: str = "7", **given: Any) -> Path:
         return find_place(settings(tiny_artifact, **given), server=server, folder=tmp_path).socket
 
-    assert socket() == socket(face="vllm")
-    assert len({socket(), socket(server="8"), socket(deployment="other")}) == 3
+    assert place() == place(face="vllm")
+    assert len({place(), place(server="8"), place(deployment="other")}) == 3
 
 
 def test_an_artifact_that_was_replaced_has_another_place(
@@ -191,11 +177,15 @@ def test_an_artifact_that_was_replaced_has_another_place(
 
 
 def test_the_host_is_told_what_to_serve(tiny_artifact: Path, tmp_path: Path) -> None:
-    place = find_place(settings(tiny_artifact, threads=3), server="7", folder=tmp_path)
+    engine = EngineConfig(policy="fair", speculation=True)
+    asked = settings(tiny_artifact, threads=3, engine=engine)
+    place = find_place(asked, server="7", folder=tmp_path, secret=Path("/private/secret"))
     assert place.command[1:4] == ("-P", "-m", "triton_backend.host")
     assert place.command[4:] == (
         *("--socket", str(place.socket), "--artifact", str(tiny_artifact)),
         *("--threads", "3"),
+        *("--engine=policy=fair", "--engine=speculation=true"),
+        *("--secret-file", "/private/secret"),
     )
 
 

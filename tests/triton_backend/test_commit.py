@@ -1,14 +1,15 @@
 """What a step's tokens do to answers: they grow, they end, and they fail alone."""
 
 import logging
+from typing import Any
 
 import pytest
 
 from tests.triton_backend.fakes import FakeText
 from tests.triton_backend.making import make_sequence
 from triton_backend.commit import commit, cut_off
-from triton_backend.request import Delta, FinishReason
-from triton_backend.scheduler import Scheduled, StepPlan
+from triton_backend.plan import Scheduled, StepPlan
+from triton_backend.request import Delta, FinishReason, TokenLogprobs
 from triton_backend.sequence import Sequence
 from triton_backend.text import TextStage
 
@@ -18,27 +19,27 @@ QUOTE = "words of an answer"
 class BrokenText(FakeText):
     """Fails for one request, with a message that quotes the answer."""
 
-    def extend(self, request_id, token_ids):
-        if request_id == "bad":
+    def extend(self, answer_id, token_ids):
+        if answer_id == ("bad", 0):
             raise ValueError(QUOTE)
-        return super().extend(request_id, token_ids)
+        return super().extend(answer_id, token_ids)
 
-    def finish(self, request_id):
-        if request_id == "bad":
+    def finish(self, answer_id):
+        if answer_id == ("bad", 0):
             raise KeyError(QUOTE)
-        return super().finish(request_id)
+        return super().finish(answer_id)
 
 
 def started(stage: TextStage, *sequences: Sequence) -> None:
     for sequence in sequences:
-        stage.start(sequence.request)
+        stage.start(sequence.answer_id, sequence.request)
 
 
 def commit_one(
     sequence: Sequence, token_id: int | None, stage: TextStage, *, count: int | None = None
 ) -> Delta:
     """Commit a step that computes all that is pending of a sequence, or `count` tokens."""
-    share = Scheduled(sequence, sequence.num_pending if count is None else count, True)
+    share = Scheduled(sequence, sequence.num_pending if count is None else count, 1)
     (delta,) = commit(StepPlan((share,), ()), [token_id], text_stage=stage)
     return delta
 
@@ -66,7 +67,7 @@ def test_a_token_and_its_text_are_told(stage: FakeText) -> None:
 
 def test_a_chunk_counts_as_computed_and_tells_nothing(stage: FakeText) -> None:
     sequence = make_sequence("a", 9)
-    plan = StepPlan((Scheduled(sequence, 4, False),), ())
+    plan = StepPlan((Scheduled(sequence, 4, 0),), ())
     assert commit(plan, [], text_stage=stage) == []
     assert (sequence.num_computed, sequence.num_known) == (4, 9)
 
@@ -74,7 +75,7 @@ def test_a_chunk_counts_as_computed_and_tells_nothing(stage: FakeText) -> None:
 def test_tokens_go_to_the_sequences_with_a_row(stage: FakeText) -> None:
     a, b, c = make_sequence("a", 1), make_sequence("b", 9), make_sequence("c", 2)
     started(stage, a, b, c)
-    plan = StepPlan((Scheduled(a, 1, True), Scheduled(b, 4, False), Scheduled(c, 2, True)), ())
+    plan = StepPlan((Scheduled(a, 1, 1), Scheduled(b, 4, 0), Scheduled(c, 2, 1)), ())
     deltas = commit(plan, [5, 6], text_stage=stage)
     assert [(delta.request_id, delta.token_ids) for delta in deltas] == [("a", (5,)), ("c", (6,))]
 
@@ -122,12 +123,12 @@ def test_a_stop_at_the_last_token_allowed_is_a_stop(stage: FakeText, params: dic
 def test_logits_that_are_no_numbers_end_their_answer_alone(stage: FakeText) -> None:
     a, b = make_sequence("a", 1), make_sequence("b", 1)
     started(stage, a, b)
-    plan = StepPlan((Scheduled(a, 1, True), Scheduled(b, 1, True)), ())
+    plan = StepPlan((Scheduled(a, 1, 1), Scheduled(b, 1, 1)), ())
     failed, fine = commit(plan, [None, 4], text_stage=stage)
     assert (failed.finish_reason, failed.token_ids) == (FinishReason.ERROR, ())
     assert failed.error == "the engine gave logits that are not finite numbers."
     assert (fine.finish_reason, fine.token_ids) == (None, (4,))
-    assert set(stage.live) == {"b"}
+    assert set(stage.live) == {("b", 0)}
 
 
 def test_a_failing_text_stage_ends_its_answer_alone_and_quotes_nothing(
@@ -136,7 +137,7 @@ def test_a_failing_text_stage_ends_its_answer_alone_and_quotes_nothing(
     stage = BrokenText()
     bad, good = make_sequence("bad", 1), make_sequence("good", 1)
     started(stage, bad, good)
-    plan = StepPlan((Scheduled(bad, 1, True), Scheduled(good, 1, True)), ())
+    plan = StepPlan((Scheduled(bad, 1, 1), Scheduled(good, 1, 1)), ())
     failed, fine = commit(plan, [3, 4], text_stage=stage)
     assert failed.finish_reason == FinishReason.ERROR
     assert failed.error == "turning tokens into text failed with ValueError."
@@ -156,3 +157,134 @@ def test_a_cut_off_answer_drops_the_text_held_back(stage: FakeText) -> None:
     assert (delta.text, delta.token_ids, delta.error) == ("", (), None)
     assert (delta.finish_reason, delta.num_generated_tokens) == (FinishReason.CANCELLED, 1)
     assert not stage.live
+
+
+def commit_run(
+    sequence: Sequence, drafted: tuple[int, ...], drawn: list[int | None], stage: TextStage
+) -> Delta:
+    """Commit a step of the one pending token of a sequence and drafts behind it."""
+    share = Scheduled(sequence, 1 + len(drafted), 1 + len(drafted), drafted)
+    (delta,) = commit(StepPlan((share,)), drawn, text_stage=stage)
+    return delta
+
+
+def almost_computed(stage: TextStage, **params: Any) -> Sequence:
+    sequence = make_sequence("a", 3, **params)
+    started(stage, sequence)
+    sequence.num_computed = 2
+    return sequence
+
+
+@pytest.mark.parametrize(
+    ("drawn", "taken"),
+    [([5, 6, 7], [5, 6, 7]), ([5, 9, 7], [5, 9]), ([9, 6, 7], [9]), ([5, 9, None], [5, 9])],
+)
+def test_drafts_are_taken_as_long_as_they_are_what_was_drawn_and_one_token_more(
+    drawn: list[int | None], taken: list[int], stage: FakeText
+) -> None:
+    sequence = almost_computed(stage)
+    delta = commit_run(sequence, (5, 6), drawn, stage)
+    assert delta.token_ids == tuple(taken)
+    assert delta.num_generated_tokens == len(taken)
+    assert len(delta.text) == len(taken)
+    assert sequence.num_computed == 2 + len(taken)
+    assert sequence.num_pending == 1
+
+
+def test_an_answer_that_ends_inside_a_run_ends_there(stage: FakeText) -> None:
+    sequence = almost_computed(stage, stop_token_ids=(6,))
+    delta = commit_run(sequence, (5, 6), [5, 6, 7], stage)
+    assert (delta.token_ids, delta.text) == ((5, 6), "f")
+    assert (delta.finish_reason, delta.stop_reason) == (FinishReason.STOP, 6)
+    assert sequence.num_computed < sequence.num_known
+
+
+def test_logits_that_are_no_numbers_inside_a_run_keep_the_tokens_before_them(
+    stage: FakeText,
+) -> None:
+    sequence = almost_computed(stage)
+    delta = commit_run(sequence, (5, 6), [5, None, 7], stage)
+    assert (delta.token_ids, delta.finish_reason) == ((5,), FinishReason.ERROR)
+    assert delta.num_generated_tokens == 1
+    assert not stage.live
+
+
+def test_logprobs_are_those_of_the_tokens_that_were_taken(stage: FakeText) -> None:
+    sequence = almost_computed(stage)
+    told = {row: TokenLogprobs(-float(row), 1, (), ()) for row in range(3)}
+    share = Scheduled(sequence, 3, 3, (5, 6))
+    (delta,) = commit(StepPlan((share,)), [5, 9, 7], text_stage=stage, logprobs=told)
+    assert delta.logprobs == (told[0], told[1])
+
+
+def test_logprobs_of_a_prompt_are_kept_until_its_first_token_and_told_once(
+    stage: FakeText,
+) -> None:
+    sequence = make_sequence("a", 3, prompt_logprobs=0)
+    started(stage, sequence)
+    told = {row: TokenLogprobs(-float(row), 1, (), ()) for row in range(2)}
+    plan = StepPlan((Scheduled(sequence, 1, 1),))
+    assert commit(plan, [None], text_stage=stage, logprobs=told) == []
+    plan = StepPlan((Scheduled(sequence, 2, 2),))
+    (delta,) = commit(plan, [None, 4], text_stage=stage, logprobs={0: told[1]})
+    assert delta.prompt_logprobs == (told[0], told[1])
+    assert commit_one(sequence, 5, stage).prompt_logprobs == ()
+
+
+def test_a_stopping_id_gives_its_text_where_the_request_includes_stops(stage: FakeText) -> None:
+    sequence = make_sequence("a", 3, stop_token_ids=(7,), stop=("xyz",), include_stop=True)
+    started(stage, sequence)
+    assert commit_one(sequence, 1, stage).text == ""  # held back
+    delta = commit_one(sequence, 7, stage)
+    assert (delta.text, delta.stop_reason) == ("bh", 7)
+
+
+class ListedMask:
+    """Allows one run of tokens, and is complete after it."""
+
+    def __init__(self, *token_ids: int) -> None:
+        self.left = list(token_ids)
+
+    def apply(self, logits: object) -> None:
+        raise NotImplementedError
+
+    def keeps(self, token_id: int) -> bool:
+        return token_id == self.left[0]
+
+    def accept(self, token_id: int) -> None:
+        if self.left.pop(0) != token_id:
+            raise ValueError(QUOTE)
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.left
+
+
+def test_an_answer_ends_where_nothing_more_conforms(stage: FakeText) -> None:
+    sequence = make_sequence("a", 3)
+    sequence.mask = ListedMask(4, 5)
+    started(stage, sequence)
+    assert commit_one(sequence, 4, stage).finish_reason is None
+    delta = commit_one(sequence, 5, stage)
+    assert (delta.finish_reason, delta.stop_reason) == (FinishReason.STOP, None)
+    assert not stage.live
+
+
+def test_a_mask_that_fails_ends_its_answer_alone_and_quotes_nothing(
+    stage: FakeText, caplog: pytest.LogCaptureFixture
+) -> None:
+    sequence = make_sequence("a", 3)
+    sequence.mask = ListedMask(4)
+    started(stage, sequence)
+    delta = commit_one(sequence, 5, stage)
+    assert (delta.finish_reason, delta.token_ids) == (FinishReason.ERROR, ())
+    assert delta.error == "following the constraint failed with ValueError."
+    assert QUOTE not in caplog.text
+
+
+def test_what_was_reused_and_which_choice_it_is_are_told(stage: FakeText) -> None:
+    sequence = make_sequence("a", 3)
+    sequence.choice, sequence.num_cached = 2, 1
+    started(stage, sequence)
+    delta = commit_one(sequence, 4, stage)
+    assert (delta.choice, delta.num_cached_tokens, delta.is_last) == (2, 1, False)

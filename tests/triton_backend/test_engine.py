@@ -1,7 +1,12 @@
 """The engine, case by case; `test_workloads.py` has the mixtures."""
 
+from collections.abc import Collection
+from itertools import count
+
 import pytest
 
+from builder.errors import QueueFullError
+from builder.targets.scripted.execute import ScriptedExecutor
 from tests.triton_backend.engines import (
     PROMPT,
     VOCAB,
@@ -11,9 +16,11 @@ from tests.triton_backend.engines import (
     request,
     token_ids,
 )
-from tests.triton_backend.fakes import FakeText
+from tests.triton_backend.fakes import FakeMask, FakeMasks, FakeText
+from tests.triton_backend.making import make_limits
 from tests.triton_backend.oracle import Model
 from triton_backend.config import EngineConfig
+from triton_backend.constraint import Constraint, ConstraintKind
 from triton_backend.engine import fresh_seed
 from triton_backend.request import FinishReason, SamplingParams
 
@@ -44,7 +51,7 @@ def test_a_request_gets_one_token_per_step_and_ends_once() -> None:
     assert [delta.num_generated_tokens for delta in deltas] == [1, 2, 3, 4, 5, 6]
     reasons = [delta.finish_reason for delta in deltas]
     assert reasons == [None] * 5 + [FinishReason.LENGTH]
-    assert engine.scheduler.pool.num_used == 0
+    assert engine.scheduler.cache.num_held == 0
 
 
 def test_blocks_are_free_as_soon_as_the_last_token_is_told() -> None:
@@ -52,7 +59,7 @@ def test_blocks_are_free_as_soon_as_the_last_token_is_told() -> None:
     engine.submit(request(max_tokens=1))
     (delta,) = engine.step()
     assert delta.finish_reason == FinishReason.LENGTH
-    assert engine.scheduler.pool.num_used == 0
+    assert engine.scheduler.cache.num_held == 0
     assert not engine.has_work
 
 
@@ -110,6 +117,31 @@ def test_without_a_seed_each_request_draws_its_own() -> None:
     assert token_ids(heard["a"]) == token_ids(heard["d"]) != token_ids(heard["c"])
 
 
+class CountingMasks(FakeMasks):
+    """Counts the constraints that are compiled."""
+
+    num_started = 0
+
+    def start(self, constraint: Constraint, stopping_ids: Collection[int]) -> FakeMask:
+        self.num_started += 1
+        return super().start(constraint, stopping_ids)
+
+
+def test_a_full_queue_refuses_before_it_compiles_a_constraint_or_draws_a_seed() -> None:
+    masks, seeds = CountingMasks(), count()
+    config = EngineConfig(max_waiting=1)
+    executor = ScriptedExecutor(make_limits(max_num_seqs=1), block_size=4, vocab_size=VOCAB)
+    engine = make_engine(
+        executor, config=config, mask_provider=masks, draw_seed=lambda: next(seeds)
+    )
+    constraint = Constraint(ConstraintKind.CHOICE, "3 0")
+    for name in "ab":
+        engine.submit(request(name, constraint=constraint))
+    with pytest.raises(QueueFullError):
+        engine.submit(request("c", constraint=constraint))
+    assert (masks.num_started, next(seeds)) == (2, 2)
+
+
 def test_fresh_seeds_differ_and_are_seeds() -> None:
     seeds = {fresh_seed() for _ in range(10)}
     assert len(seeds) == 10
@@ -123,24 +155,24 @@ def test_cancel_frees_everything_at_once_waiting_or_running(num_steps: int) -> N
     engine.submit(request())
     for _ in range(num_steps):
         engine.step()
-    delta = engine.cancel("a")
-    assert delta is not None
+    (delta,) = engine.cancel("a")
+    assert delta.is_last
     assert (delta.finish_reason, delta.num_generated_tokens) == (
         FinishReason.CANCELLED,
         num_steps,
     )
     assert not engine.has_work
     assert not stage.live
-    assert engine.scheduler.pool.num_used == 0
+    assert engine.scheduler.cache.num_held == 0
     assert engine.step() == []
 
 
 def test_cancelling_what_is_unknown_or_over_is_no_news() -> None:
     engine = make_engine()
-    assert engine.cancel("a") is None
+    assert engine.cancel("a") == []
     engine.submit(request(max_tokens=1))
     drain(engine)
-    assert engine.cancel("a") is None
+    assert engine.cancel("a") == []
 
 
 def test_cancelling_one_leaves_the_others() -> None:

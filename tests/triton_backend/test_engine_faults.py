@@ -79,10 +79,9 @@ def test_a_failed_step_ends_those_who_run_and_spares_those_who_wait(
         ("b", "the engine failed: the plan broke"),
     ]
     assert {delta.finish_reason for delta in failed} == {FinishReason.ERROR}
-    assert engine.scheduler.pool.num_used == 0
-    assert "a step of 2 sequences failed: EngineError" in caplog.text
+    assert engine.scheduler.cache.num_held == 0
+    assert "a step of 2 sequences failed: the plan broke" in caplog.text
     assert "in execute" in caplog.text, "where it failed"
-    assert "the plan broke" not in caplog.text, "a library's message may quote a prompt"
     heard = drain(engine)
     assert set(heard) == {"c"}
     assert heard["c"][-1].finish_reason == FinishReason.LENGTH

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.triton_backend.calls import FakeCall
+from tests.triton_backend.calls import PATIENCE_S, FakeCall
 from tests.triton_backend.front_stage import Clock, FakeDoor, FrontStage
 from tests.triton_backend.host_stage import await_true
 from triton_backend import front as fronts
@@ -17,7 +17,9 @@ from triton_backend.faces.forerun import FORERUN
 from triton_backend.faces.vllm import VLLM
 from triton_backend.front import Front
 from triton_backend.messages import (
+    Busy,
     Cancel,
+    Claim,
     Deltas,
     Leave,
     News,
@@ -26,6 +28,7 @@ from triton_backend.messages import (
     RefusalKind,
     Refused,
     Submit,
+    Terms,
 )
 from triton_backend.protocol import integers, strings
 from triton_backend.request import FinishReason, SamplingParams
@@ -46,11 +49,35 @@ def test_a_request_goes_to_the_host_as_the_face_read_it(stage: FrontStage) -> No
     assert stage.host.next() == Submit(2, PlainText("ho"), SamplingParams())
 
 
+def test_what_a_request_says_of_itself_goes_along(stage: FrontStage) -> None:
+    call = FakeCall(text=strings(b"hi"), cache_salt=strings(b"mine"))
+    call.request_id = "r-7"
+    call.parameters = {"tenant": "t", "tenant_expires": 9, "tenant_tag": "ab"}
+    stage.front.take(call)
+    submit = stage.host.next()
+    assert isinstance(submit, Submit)
+    assert submit.request_id == "r-7"
+    assert submit.terms == Terms(claim=Claim("t", 9, "ab"), cache_salt="mine")
+
+
+def test_a_call_is_over_when_its_last_choice_is(stage: FrontStage) -> None:
+    call = stage.take(text=strings(b"hi"), num_choices=integers(2))
+    ends = [(0, "a", False), (1, "b", True)]
+    for choice, text, is_last in ends:
+        news = News(
+            1, (1,), text, (b"x",), 2, 1, FinishReason.LENGTH, choice=choice, is_last=is_last
+        )
+        stage.host.link.send(Deltas((news,)))
+        call.await_responses(choice + 1)
+    call.await_end()
+    assert [response["choice"] for response in call.responses] == [[0], [1]]
+
+
 def test_news_become_responses_of_their_own_call(stage: FrontStage) -> None:
     first, second = stage.take(), stage.take()
     news = [
         News(2, (1,), "b", (b"b",), 2, 1),
-        News(1, (1,), "a", (b"a",), 2, 1, FinishReason.LENGTH),
+        News(1, (1,), "a", (b"a",), 2, 1, FinishReason.LENGTH, is_last=True),
     ]
     stage.host.link.send(Deltas(tuple(news)))
     first.await_end()
@@ -154,13 +181,18 @@ def test_news_of_what_is_unknown_or_over_is_no_harm(stage: FrontStage) -> None:
 
 
 def test_a_front_is_ready_while_its_host_gives_signs_of_life(stage: FrontStage) -> None:
+    stage.take()
+    stage.let_pings_pass(fronts.QUIET_PINGS)
     assert stage.front.is_ready()
-    stage.clock.now_s += fronts.ALIVE_S + 1
+    stage.let_pings_pass(1)
     assert not stage.front.is_ready()
-    stage.host.next_ping()
-    stage.host.link.send(Pong(1, 2, 30, 4, 5, 6))
+    stage.host.link.send(Busy(fronts.MAX_STEP_S))
     await_true(stage.front.is_ready)
-    assert stage.pongs == [Pong(1, 2, 30, 4, 5, 6)]
+    stage.let_pings_pass(fronts.QUIET_PINGS + 1)
+    assert not stage.front.is_ready()
+    stage.host.link.send(Pong(1, 2, 30, 4, 5))
+    await_true(stage.front.is_ready)
+    assert stage.pongs == [Pong(1, 2, 30, 4, 5)]
 
 
 def test_a_front_that_closes_takes_its_leave(stage: FrontStage) -> None:
@@ -170,6 +202,19 @@ def test_a_front_that_closes_takes_its_leave(stage: FrontStage) -> None:
     assert stage.host.next() == Leave()
     assert stage.host.link.receive() is None
     assert call.failure is not None
+
+
+def test_the_leave_comes_after_all_that_was_said_before(
+    stage: FrontStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fronts, "LEAVE_S", PATIENCE_S)
+    stage.take(text=strings(b"x" * 5_000_000))
+    closing = threading.Thread(target=stage.front.close)
+    closing.start()
+    assert isinstance(stage.host.next(), Submit)
+    assert stage.host.next() == Leave()
+    closing.join(PATIENCE_S)
+    assert not closing.is_alive()
 
 
 def test_an_idle_front_takes_no_time_of_the_processor(stage: FrontStage) -> None:

@@ -14,10 +14,12 @@ from triton_backend.faces.forerun import FORERUN
 from triton_backend.front import Front
 from triton_backend.link import LinkError
 from triton_backend.messages import (
+    Busy,
     Cancel,
     Pong,
     Submit,
 )
+from triton_backend.protocol import strings
 from triton_backend.request import FinishReason
 from triton_backend.responder import FailureKind
 
@@ -32,10 +34,10 @@ def stage() -> Iterator[FrontStage]:
 def test_a_request_that_meets_the_end_of_the_link_fails_with_the_others(
     stage: FrontStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(message: object) -> None:
+    def broken(frame: object) -> None:
         raise LinkError("the link has ended")
 
-    monkeypatch.setattr(stage.host.attached.link, "send", broken)
+    monkeypatch.setattr(stage.host.attached.link, "send_frame", broken)
     call = stage.take()
     assert call.num_ends == 0
     stage.host.link.close()
@@ -84,6 +86,87 @@ def test_a_front_tries_again_until_a_host_serves(
     stage.take()
     assert isinstance(second.next(), Submit)
     assert caplog.text.count("the artifact is gone") == 1
+
+
+def test_reasons_that_alternate_are_logged_once_each(
+    stage: FrontStage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fronts, "MAX_SAID", 3)
+    monkeypatch.setattr(fronts, "MAX_DELAY_S", 0.01)
+    stage.host.link.close()
+    for reason in ["altered", "ended", "altered", "ended", "missing", "another", "altered"]:
+        stage.door.hosts.put(AttachError(reason))
+    stage.new_host()
+    await_true(lambda: stage.front.is_ready() and stage.door.hosts.empty())
+    assert caplog.text.count("can't be joined") == 3
+    assert [caplog.text.count(each) for each in ("altered", "ended", "missing")] == [1, 1, 1]
+
+
+def test_a_host_that_lets_pings_pass_is_killed_and_the_next_one_serves(
+    stage: FrontStage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fronts, "LOST_PINGS", 4)
+    call = stage.take()
+    stage.let_pings_pass(4)
+    stage.host.link.send(Busy(1.0))  # a word, and the count begins again
+    await_true(lambda: stage.front._num_unanswered == 0)
+    stage.let_pings_pass(4)
+    assert call.num_ends == 0
+    stage.clock.now_s += fronts.PING_S
+    call.await_end()
+    assert call.failure == fronts.STOPPED
+    assert "does not answer, and is killed" in caplog.text
+    serves_again(stage)
+
+
+def test_time_that_passed_without_pings_is_no_silence(stage: FrontStage) -> None:
+    """Whoever stops the host may have stopped the front as well, such as a terminal."""
+    call = stage.take()
+    stage.clock.now_s += 3600
+    stage.host.next_ping()
+    assert stage.front.is_ready()
+    assert call.num_ends == 0
+
+
+def test_a_host_that_is_in_a_step_for_too_long_is_killed(
+    stage: FrontStage, caplog: pytest.LogCaptureFixture
+) -> None:
+    call = stage.take()
+    stage.host.link.send(Busy(fronts.MAX_STEP_S + 1))
+    call.await_end()
+    assert call.failure == fronts.STOPPED
+    assert "a step of the engine host lasts 601 s; it is killed" in caplog.text
+    serves_again(stage)
+
+
+def test_a_host_that_does_not_read_keeps_nobody_waiting(
+    stage: FrontStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fronts, "MAX_BACKLOG_BYTES", 15_000_000)
+    large = {"text": strings(b"x" * 10_000_000)}
+    calls = [stage.take(**large, timeout_s=5.0) for _ in range(2)]
+    refused = stage.take(**large)
+    refused.await_end()
+    assert refused.failure == fronts.BEHIND
+    assert [call.num_ends for call in calls] == [0, 0]
+    calls[1].has_left = True
+    await_true(lambda: stage.front._open[2].is_cancelling)
+    stage.clock.now_s += 6
+    calls[0].await_end()
+    assert calls[0].failure == fronts.LATE
+    told = [stage.host.next() for _ in range(4)]
+    assert [type(message) for message in told] == [Submit, Submit, Cancel, Cancel]
+    await_true(lambda: stage.front._outbox and not stage.front._outbox.num_waiting_bytes)
+    stage.take(**large)
+    assert isinstance(stage.host.next(), Submit)
+
+
+def serves_again(stage: FrontStage) -> None:
+    """Let a second host come, and be asked."""
+    second = stage.new_host()
+    await_true(stage.front.is_ready)
+    stage.take()
+    assert isinstance(second.next(), Submit)
 
 
 def test_a_host_that_breaks_the_form_is_as_good_as_gone(stage: FrontStage) -> None:
@@ -140,7 +223,7 @@ def test_meters_that_fail_end_nothing(
         raise RuntimeError
 
     monkeypatch.setattr(stage.front, "_on_pong", broken)
-    stage.host.link.send(Pong(1, 2, 30, 4, 5, 6))
+    stage.host.link.send(Pong(1, 2, 30, 4, 5))
     call = stage.take()
     stage.host.tell(1, "a", FinishReason.STOP)
     call.await_end()

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from builder.errors import UserError
+from triton_backend.config import EngineConfig
 from triton_backend.front_settings import FrontSettings, read_settings
 
 GOOD = {"face": "forerun", "deployment": "chat", "artifact": "/models/chat"}
@@ -13,6 +14,8 @@ GOOD = {"face": "forerun", "deployment": "chat", "artifact": "/models/chat"}
 def test_all_parameters_are_read() -> None:
     assert read_settings(GOOD) == FrontSettings("forerun", "chat", Path("/models/chat"), None)
     assert read_settings({**GOOD, "threads": "3"}).threads == 3
+    engine = read_settings({**GOOD, "policy": "fair", "prefix_reuse": "false"}).engine
+    assert engine == EngineConfig(policy="fair", prefix_reuse=False)
 
 
 @pytest.mark.parametrize("name", list(GOOD))
@@ -26,6 +29,8 @@ def test_a_missing_one_is_named(name: str) -> None:
     ("change", "message"),
     [
         ({"thread": "3"}, "unknown parameter in config.pbtxt 'thread'. Did you mean threads?"),
+        ({"polcy": "fair"}, "unknown parameter in config.pbtxt 'polcy'. Did you mean policy?"),
+        ({"policy": "fastest"}, "unknown policy 'fastest'"),
         ({"threads": "0"}, "threads must be from 1 to 9999; got '0'"),
         ({"threads": "-1"}, "got '-1'"),
         ({"threads": "two"}, "got 'two'"),

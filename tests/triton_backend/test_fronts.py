@@ -1,17 +1,30 @@
 """Fronts of a host: each has its own requests, hears of them alone, and takes them along."""
 
 import logging
+import threading
+import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from builder.errors import ArtifactError
-from tests.triton_backend.host_stage import HELLO, Stage, await_true
+from tests.triton_backend.host_stage import (
+    HELLO,
+    PATIENCE_S,
+    SECRET,
+    Stage,
+    answer,
+    await_true,
+    submit,
+)
 from triton_backend import joined_front
 from triton_backend.link import Link
 from triton_backend.messages import (
     VERSION,
+    Busy,
     Cancel,
+    Claim,
     Deltas,
     Failed,
     FromHost,
@@ -24,25 +37,11 @@ from triton_backend.messages import (
     RefusalKind,
     Refused,
     Submit,
+    Terms,
     TokenIds,
 )
 from triton_backend.request import FinishReason, SamplingParams
-
-PROMPT = TokenIds((3, 1, 4))
-
-
-def submit(number: int, *, max_tokens: int = 3, prompt: Any = PROMPT) -> Submit:
-    return Submit(number, prompt, SamplingParams(temperature=0, max_tokens=max_tokens, logprobs=1))
-
-
-def answer(link: Link[FromHost], number: int) -> list[News]:
-    """Hear everything up to the end of a request; give its own news."""
-    heard: list[News] = []
-    while not heard or heard[-1].finish_reason is None:
-        message = link.receive()
-        assert isinstance(message, Deltas)
-        heard += [news for news in message.news if news.id == number]
-    return heard
+from triton_backend.tenancy import sign
 
 
 def test_a_front_waits_until_the_engine_is_loaded(stage: Stage) -> None:
@@ -58,7 +57,7 @@ def test_a_failure_to_load_is_told_in_its_own_words(stage: Stage) -> None:
     link = stage.connect()
     link.send(Join(VERSION, "forerun"))
     stage.loaded.set_exception(ArtifactError("there is no artifact"))
-    assert link.receive() == Failed("there is no artifact")
+    assert link.receive() == Failed("there is no artifact", exit_code=2)
     assert link.receive() is None
 
 
@@ -67,6 +66,7 @@ def test_a_front_of_another_version_is_told_so(served: Stage) -> None:
     link.send(Join(VERSION + 1, "forerun"))
     failed = link.receive()
     assert isinstance(failed, Failed)
+    assert failed.exit_code == 2
     assert f"speaks version {VERSION} of the link and the front version {VERSION + 1}" in (
         failed.message
     )
@@ -168,33 +168,6 @@ def test_a_running_request_is_cancelled(served: Stage) -> None:
     await_true(lambda: served.engine.scheduler.pool.num_used == 0)
 
 
-def test_a_request_is_cancelled_while_its_prompt_is_encoded(served: Stage) -> None:
-    served.model.may_encode.clear()
-    link = served.join()
-    link.send(submit(1))
-    link.send(Cancel(1))
-    (news,) = answer(link, 1)
-    assert (news.token_ids, news.finish_reason) == ((), FinishReason.CANCELLED)
-    served.model.may_encode.set()
-    link.send(submit(2))
-    assert len(answer(link, 2)) == 3
-    link.send(Cancel(2))  # over already
-    link.send(Cancel(77))
-    link.send(Ping())
-    assert isinstance(link.receive(), Pong)
-
-
-def test_a_refusal_of_a_cancelled_request_is_not_told(served: Stage) -> None:
-    served.model.may_encode.clear()
-    link = served.join()
-    link.send(submit(1, prompt=PlainText("this")))
-    link.send(Cancel(1))
-    assert len(answer(link, 1)) == 1
-    served.model.may_encode.set()
-    link.send(submit(2))
-    assert len(answer(link, 2)) == 3
-
-
 @pytest.mark.parametrize("leaves", [True, False])
 def test_a_front_that_is_gone_takes_its_requests_along(served: Stage, leaves: bool) -> None:
     gone, stays = served.join(), served.join()
@@ -216,7 +189,21 @@ def test_a_ping_is_answered_by_the_engine(served: Stage) -> None:
     link.send(Ping())
     pong = link.receive()
     assert isinstance(pong, Pong)
-    assert (pong.num_running, pong.num_generated_tokens, pong.num_blocks) == (0, 3, 999)
+    assert (pong.num_running, pong.counters["num_generated_tokens"], pong.num_blocks) == (0, 3, 999)
+
+
+def test_a_ping_during_a_step_is_answered_at_once(served: Stage) -> None:
+    link = served.join()
+    for _ in range(2):
+        step_ends = threading.Event()
+        served.worker.inquire(lambda _, ends=step_ends: ends.wait(PATIENCE_S))
+        for _ in range(3):
+            link.send(Ping())
+        busy = [link.receive(), link.receive()]
+        assert all(isinstance(each, Busy) and 0 <= each.waited_s < PATIENCE_S for each in busy)
+        assert busy == sorted(busy, key=lambda each: each.waited_s)
+        step_ends.set()
+        assert isinstance(link.receive(), Pong)
 
 
 def test_a_front_that_does_not_read_is_cut_off_and_keeps_nobody_waiting(
@@ -246,8 +233,75 @@ def test_a_defect_in_what_a_front_hears_ends_its_link(
 def test_ending_sends_what_was_heard_before(served: Stage) -> None:
     link = served.join()
     link.send(submit(1))
-    await_true(lambda: served.worker._num_generated_tokens == 3)
+    await_true(lambda: served.engine.metrics.num_generated_tokens == 3)
     await_true(lambda: not served.engine.has_work)
     served.fronts.end_all()
     assert len(answer(link, 1)) == 3
     assert link.receive() is None
+
+
+def claimed(number: int, tenant: str, **terms: Any) -> Submit:
+    """Submit a prompt of three blocks as somebody whom the shim vouches for."""
+    expires_s, request_id = int(time.time()) + 60, f"r-{number}"
+    tag = sign(SECRET, tenant=tenant, request_id=request_id, expires_s=expires_s)
+    return Submit(
+        number,
+        TokenIds(tuple(range(12))),
+        SamplingParams(temperature=0, max_tokens=1),
+        Terms(claim=Claim(tenant, expires_s, tag), **terms),
+        request_id,
+    )
+
+
+def num_cached(link: Link[FromHost], request: Submit) -> int:
+    link.send(request)
+    return answer(link, request.id)[-1].num_cached_tokens
+
+
+def test_a_tenant_shares_with_itself_over_all_fronts_and_with_nobody_else(served: Stage) -> None:
+    first, second = served.join(), served.join()
+    assert num_cached(first, claimed(1, "alice")) == 0
+    assert num_cached(second, claimed(1, "bob")) == 0
+    assert num_cached(second, claimed(2, "alice")) > 0
+    assert num_cached(first, claimed(2, "bob")) > 0
+
+
+def test_without_a_tag_nothing_is_shared(served: Stage) -> None:
+    link = served.join()
+    assert num_cached(link, claimed(1, "alice")) == 0
+    forged = claimed(2, "alice").terms
+    for number in (3, 4):
+        nobody = msgspec.structs.replace(claimed(number, "alice"), terms=Terms())
+        assert num_cached(link, nobody) == 0
+        replayed = msgspec.structs.replace(claimed(number + 10, "alice"), terms=forged)
+        assert num_cached(link, replayed) == 0
+
+
+def test_a_salt_narrows_what_is_shared(served: Stage) -> None:
+    link = served.join()
+    assert num_cached(link, claimed(1, "alice", cache_salt="a")) == 0
+    assert num_cached(link, claimed(2, "alice")) == 0
+    assert num_cached(link, claimed(3, "alice", cache_salt="b")) == 0
+    assert num_cached(link, claimed(4, "alice", cache_salt="a")) > 0
+
+
+def test_what_is_not_to_be_stored_is_not_found_again(served: Stage) -> None:
+    link = served.join()
+    assert num_cached(link, claimed(1, "alice", store=False)) == 0
+    assert num_cached(link, claimed(2, "alice")) == 0
+    assert num_cached(link, claimed(3, "alice", store=False)) > 0
+
+
+def test_choices_are_numbered_and_the_last_news_says_so(served: Stage) -> None:
+    link = served.join()
+    params = SamplingParams(seed=1, max_tokens=3, num_choices=3, prompt_logprobs=0)
+    link.send(Submit(1, TokenIds((3, 1, 4)), params))
+    heard: list[News] = []
+    while not heard or not heard[-1].is_last:
+        message = link.receive()
+        assert isinstance(message, Deltas)
+        heard += message.news
+    assert sorted(news.choice for news in heard if news.finish_reason) == [0, 1, 2]
+    assert [news.is_last for news in heard].count(True) == 1
+    (told,) = [news for news in heard if news.prompt_logprobs]
+    assert (told.choice, len(told.prompt_logprobs)) == (0, 2)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from builder.artifact.store import open_artifact
@@ -18,6 +19,7 @@ from triton_backend.loading import load_model
 from triton_backend.messages import (
     VERSION,
     Cancel,
+    Claim,
     Deltas,
     Failed,
     FromHost,
@@ -27,9 +29,11 @@ from triton_backend.messages import (
     News,
     PlainText,
     Submit,
+    Terms,
 )
 from triton_backend.rendezvous import connect
 from triton_backend.request import FinishReason, Request, SamplingParams
+from triton_backend.tenancy import sign, write_secret
 
 LONG = 10_000
 
@@ -185,6 +189,7 @@ def test_an_altered_artifact_is_told_and_never_loaded(
     failed = host.connect().receive()
     assert isinstance(failed, Failed)
     assert failed.message.startswith("tokenizer/tokenizer.json in")
+    assert failed.exit_code == 2
     code, log = host.wait()
     assert code == 2
     assert failed.message in log
@@ -198,3 +203,45 @@ def test_a_failure_that_nobody_foresaw_is_told_in_one_line(
     assert str(told) == f"loading {tmp_path} failed with MemoryError: no room for it"
     assert told.exit_code == 1
     assert "MemoryError" in caplog.text
+
+
+def test_with_a_secret_a_tenant_finds_its_own_prompt_again(start, tmp_path: Path) -> None:
+    secret = write_secret(tmp_path / "secret")
+    link = start("--secret-file", str(tmp_path / "secret")).join()
+    cached = []
+    for number, tenant in enumerate(["alice", "bob", "alice"]):
+        expires_s = int(time.time()) + 60
+        tag = sign(secret, tenant=tenant, request_id="r", expires_s=expires_s)
+        prompt, params = PlainText("hello " * 20), SamplingParams(max_tokens=1)
+        link.send(Submit(number, prompt, params, Terms(Claim(tenant, expires_s, tag)), "r"))
+        cached.append(answer(link)[-1].num_cached_tokens)
+    assert cached[:2] == [0, 0]
+    assert cached[2] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--engine=policy=fastest",), "unknown policy 'fastest'"),
+        (("--engine", "polcy=fair"), "unknown setting of the engine 'polcy'"),
+        (
+            ("--secret-file", "/nowhere/secret"),
+            "the secret of the deployment at /nowhere/secret can't",
+        ),
+    ],
+)
+def test_settings_that_can_not_be_used_are_told_to_the_front(
+    start, options: tuple[str, ...], message: str
+) -> None:
+    host = start(*options)
+    failed = host.connect().receive()
+    assert isinstance(failed, Failed)
+    assert message in failed.message
+    host.links[-1].close()
+    assert host.wait()[0] == 2
+
+
+def test_settings_of_the_engine_count(start) -> None:
+    link = start("--engine=policy=priority", "--engine=max_waiting=5").join()
+    link.send(msgspec.structs.replace(submit(1), terms=Terms(priority=3)))
+    assert len(answer(link)) == 5

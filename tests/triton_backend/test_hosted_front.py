@@ -1,6 +1,7 @@
 """Fronts and the host that they start, as processes: faces share it, its end is told at once, and it follows theirs."""
 
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +13,8 @@ import pytest
 
 from tests.triton_backend.calls import PATIENCE_S, FakeCall
 from tests.triton_backend.host_stage import await_true
+from triton_backend import attach as attaching
+from triton_backend import front as fronts
 from triton_backend.attach import AttachError, HostDoor, find_place
 from triton_backend.faces import FACES
 from triton_backend.front import Front
@@ -27,19 +30,17 @@ def front(
     tmp_path: Path, tiny_artifact: Path
 ) -> Iterator[Callable[..., tuple[Front, psutil.Process]]]:
     """Start fronts of one deployment; each comes with the process of the host it joined."""
-    fronts: list[Front] = []
+    begun: list[Front] = []
 
     def begin(face: str = "forerun") -> tuple[Front, psutil.Process]:
         settings = FrontSettings(face, "chat", tiny_artifact)
         place = find_place(settings, server="tests", folder=tmp_path)
-        fronts.append(
-            Front(FACES[face], HostDoor(place, face), clock=time.monotonic, on_pong=print)
-        )
-        fronts[-1].start()
-        return fronts[-1], host_of(str(place.socket))
+        begun.append(Front(FACES[face], HostDoor(place, face), clock=time.monotonic, on_pong=print))
+        begun[-1].start()
+        return begun[-1], host_of(str(place.socket))
 
     yield begin
-    for each in reversed(fronts):  # the first one started the host
+    for each in reversed(begun):  # the first one started the host
         each.close()
 
 
@@ -106,6 +107,39 @@ def test_requests_fail_within_a_second_when_the_host_is_killed_and_the_next_one_
     assert "can't be joined" not in caplog.text
 
 
+def test_a_host_that_hangs_is_killed_and_the_next_one_serves(
+    front, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fronts, "LOST_PINGS", 2)
+    served, host = front()
+    running = ask(served, LONG)
+    running.await_responses(3)
+    host.suspend()
+    large = [FakeCall(text=strings(b"x" * 1_000_000)) for _ in range(5)]
+    for call in large:
+        served.take(call)
+    for call in [running, *large]:
+        call.await_end()
+        assert call.failure == fronts.STOPPED
+    assert host.wait(PATIENCE_S) in {-signal.SIGKILL, None}
+    await_true(served.is_ready)
+    again = ask(served)
+    again.await_end()
+    assert len(again.text) > 0
+    assert "does not answer, and is killed" in caplog.text
+
+
+def test_a_front_that_closes_does_not_wait_for_a_host_that_hangs(front) -> None:
+    served, host = front()
+    host.suspend()
+    served.take(FakeCall(text=strings(b"x" * 1_000_000)))
+    started_s = time.monotonic()
+    served.close()
+    assert time.monotonic() - started_s < 10 * fronts.CLOSE_S
+    host.resume()
+    host.wait(PATIENCE_S)
+
+
 def test_a_host_that_is_told_to_stop_fails_what_runs_and_the_next_one_serves(front) -> None:
     served, host = front()
     call = ask(served, LONG)
@@ -130,6 +164,47 @@ def test_a_front_says_why_its_host_can_not_load(tiny_artifact: Path, tmp_path: P
     front = Front(FACES["vllm"], HostDoor(place, "vllm"), clock=time.monotonic, on_pong=print)
     with pytest.raises(AttachError, match=r"tokenizer/tokenizer.json in .*compile the model again"):
         front.start()
+    front.close()
+
+
+def test_an_artifact_that_was_altered_is_loaded_once_until_somebody_brings_it_back(
+    tiny_artifact: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    copy = shutil.copytree(tiny_artifact, tmp_path / "copy")
+    place = find_place(FrontSettings("forerun", "chat", copy), server="tests", folder=tmp_path)
+    front = Front(FACES["forerun"], HostDoor(place, "forerun"), clock=time.monotonic, on_pong=print)
+    front.start()
+    started: list[str] = []
+    attached: list[bool] = []
+    attach, popen = HostDoor.attach, subprocess.Popen
+
+    def count(*given: object, **options: object) -> "subprocess.Popen[bytes]":
+        started.append("host")
+        return popen(*given, **options)
+
+    def noted(door: HostDoor) -> object:
+        attached.append(True)
+        return attach(door)
+
+    monkeypatch.setattr(fronts, "MAX_DELAY_S", 0.05)
+    monkeypatch.setattr(attaching.subprocess, "Popen", count)
+    monkeypatch.setattr(HostDoor, "attach", noted)
+    tokenizer = copy / "tokenizer" / "tokenizer.json"
+    whole = tokenizer.read_text()
+    tokenizer.write_text("{}")
+    host_of(str(place.socket)).kill()
+    await_true(lambda: len(attached) > 20)
+    assert len(started) == 1
+    assert caplog.text.count("can't be joined") == 1
+    tokenizer.write_text(whole)
+    place.manifest.touch()
+    await_true(front.is_ready)
+    call = ask(front)
+    call.await_end()
+    assert len(call.text) > 0
     front.close()
 
 

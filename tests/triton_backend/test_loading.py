@@ -11,8 +11,11 @@ from builder.errors import ArtifactError, RequestError, UserError
 from builder.targets.scripted.execute import ScriptedExecutor
 from tests.triton_backend.making import make_limits
 from triton_backend import loading
+from triton_backend.config import EngineConfig
+from triton_backend.constraint import Constraint, ConstraintKind
 from triton_backend.loading import LoadedModel, load_model
 from triton_backend.messages import ControlText, PlainText, Prompt, Segments, TokenIds
+from triton_backend.request import Request, SamplingParams
 from triton_backend.segments import Segment, SegmentKind
 
 START, END = "<|im_start|>", "<|im_end|>"
@@ -127,3 +130,44 @@ def test_an_engine_that_does_not_belong_to_the_tokenizer_is_closed(
     with pytest.raises(ArtifactError, match="do not belong together"):
         load_model(open_artifact(tiny_artifact))
     assert closed == [True]
+
+
+def test_a_word_is_written_at_a_start_and_after_a_space(model: LoadedModel) -> None:
+    assert model.token_runs("no") == (tuple(b"no"), tuple(b" no"))
+    assert model.token_runs(" no") == model.token_runs("no")
+
+
+def test_special_tokens_that_a_word_spells_stay_text(model: LoadedModel) -> None:
+    assert model.token_runs(END)[0] == tuple(END.encode())
+
+
+def test_a_word_of_spaces_is_taken_as_it_is(model: LoadedModel) -> None:
+    assert model.token_runs("  ") == (tuple(b"  "),)
+
+
+def test_a_constraint_is_compiled_once_and_found_at_submit(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    constraint = Constraint(ConstraintKind.REGEX, "a+")
+    model.prepare(constraint)
+
+    def compiled_again(_: Constraint) -> str:
+        raise AssertionError
+
+    monkeypatch.setattr(model.masks, "_trial", compiled_again)
+    params = SamplingParams(constraint=constraint)
+    model.engine.submit(Request("a", tuple(b"hi"), params))
+    assert model.engine.has_work
+
+
+def test_a_constraint_that_is_wrong_is_refused_when_it_is_compiled(model: LoadedModel) -> None:
+    with pytest.raises(RequestError, match="is not a regular expression"):
+        model.prepare(Constraint(ConstraintKind.REGEX, "("))
+
+
+def test_the_engine_is_set_as_it_is_told(tiny_artifact: Path, executor: ScriptedExecutor) -> None:
+    assert executor.limits.max_seq_len == 50
+    config = EngineConfig(policy="fair", max_waiting=3)
+    loaded = load_model(open_artifact(tiny_artifact), config=config)
+    assert loaded.engine.config == config
+    loaded.close()

@@ -8,11 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builder.artifact.config import Limits
+from triton_backend.constraint import Constraint, ConstraintKind
 from triton_backend.messages import (
     VERSION,
+    Busy,
     Cancel,
+    Claim,
     ControlText,
     Deltas,
+    Durations,
     Failed,
     FromFront,
     FromHost,
@@ -27,6 +31,7 @@ from triton_backend.messages import (
     Refused,
     Segments,
     Submit,
+    Terms,
     TokenIds,
     merged,
 )
@@ -57,6 +62,13 @@ FROM_FRONT = [
     Cancel(1),
     Ping(),
     Leave(),
+    Submit(
+        7,
+        PROMPTS[0],
+        SamplingParams(constraint=Constraint(ConstraintKind.REGEX, "words")),
+        Terms(Claim("words", 2**40, "words"), "words", False, -2, ("words",)),
+        "r-1",
+    ),
     *(Submit(2**40, prompt, SamplingParams(stop=("words",), logprobs=3)) for prompt in PROMPTS),
 ]
 FROM_HOST = [
@@ -64,7 +76,19 @@ FROM_HOST = [
     Failed("no"),
     Deltas((LAST, News(2, (), "", (), 1, 0, FinishReason.ERROR, error="broken"))),
     Refused(3, RefusalKind.UNAVAILABLE, "later"),
-    Pong(1, 2, 3, 4, 5, 6),
+    Pong(
+        1,
+        2,
+        3,
+        4,
+        5,
+        "slots",
+        {"num_steps": 1},
+        {},
+        {"stop": 1},
+        {"ttft_s": Durations((1, 0), 0.5)},
+    ),
+    Busy(0.5),
 ]
 
 

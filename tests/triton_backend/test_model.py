@@ -61,6 +61,7 @@ def test_a_call_shows_what_triton_has(model: ModuleType) -> None:
     assert list(call.tensors) == ["text"]
     assert call.parameters == {"a": 1, "b": True}
     assert call.timeout_s == 1.5
+    assert call.request_id == "r1"
     assert call.wanted == {"text", "finish_reason"}
     bare, _ = call_of(model)
     assert (bare.parameters, bare.timeout_s) == ({}, None)
@@ -154,6 +155,7 @@ def test_a_meter_that_hangs_ends_the_process() -> None:
 def test_a_meter_is_left_alone_without_a_server_and_leaves_no_alarm(
     model: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(model.os, "getppid", lambda: 7)
     meter = model.TritonMeter(METRICS[0], {"model": "chat"})
     meter(3)
     monkeypatch.setattr(model.os, "getppid", lambda: 1)

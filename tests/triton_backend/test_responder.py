@@ -33,7 +33,7 @@ def opened(call: FakeCall, *, streams: bool = True) -> OpenCall:
 def news(place: int, *, last: bool = False) -> News:
     letter = LETTERS[place % 26]
     reason = FinishReason.LENGTH if last else None
-    return News(1, (place,), letter, (letter.encode(),), 3, place + 1, reason)
+    return News(1, (place,), letter, (letter.encode(),), 3, place + 1, reason, is_last=last)
 
 
 def held_up(responder: Responder) -> tuple[FakeCall, OpenCall]:
@@ -139,7 +139,7 @@ def test_an_answer_that_did_not_come_to_its_end_fails(
     responder: Responder, reason: FinishReason, error: str | None, failure: Failure
 ) -> None:
     call = FakeCall()
-    responder.add([(opened(call), News(1, (), "", (), 3, 1, reason, error=error))])
+    responder.add([(opened(call), News(1, (), "", (), 3, 1, reason, error=error, is_last=True))])
     call.await_end()
     assert call.failure == failure
 
@@ -181,3 +181,62 @@ def test_closing_sends_what_is_there() -> None:
     responder.add([(opened(call), news(0, last=True))])
     responder.close()
     assert call.num_ends == 1
+
+
+def of_choice(choice: int, place: int, *, ends: bool = False, is_last: bool = False) -> News:
+    reason = FinishReason.LENGTH if ends else None
+    return News(1, (place,), "x", (b"x",), 3, place + 1, reason, choice=choice, is_last=is_last)
+
+
+def test_choices_that_were_not_sent_yet_are_merged_each_for_itself(responder: Responder) -> None:
+    call = FakeCall()
+    call.gate = threading.Event()
+    open_call = opened(call)
+    responder.add([(open_call, of_choice(0, 0))])
+    assert call.is_held_up.wait(PATIENCE_S)
+    for each in (
+        of_choice(1, 0),
+        of_choice(0, 1),
+        of_choice(1, 1, ends=True, is_last=False),
+        of_choice(0, 2, ends=True, is_last=True),
+    ):
+        responder.add([(open_call, each)])
+    call.gate.set()
+    call.await_end()
+    heard = [(response["choice"], response["token_ids"]) for response in call.responses]
+    assert heard == [([0], [0]), ([1], [0, 1]), ([0], [1, 2])]
+    assert call.num_ends == 1
+
+
+def test_without_streaming_each_choice_is_one_response_when_all_are_over(
+    responder: Responder,
+) -> None:
+    call = FakeCall()
+    open_call = opened(call, streams=False)
+    responder.add([(open_call, of_choice(0, 0, ends=True))])
+    responder.add([(open_call, of_choice(1, 0, ends=True, is_last=True))])
+    call.await_end()
+    assert [response["choice"] for response in call.responses] == [[0], [1]]
+
+
+def test_a_choice_that_fails_ends_the_call_and_the_others_are_not_heard(
+    responder: Responder,
+) -> None:
+    call = FakeCall()
+    open_call = opened(call)
+    broken = News(1, (), "", (), 3, 1, FinishReason.ERROR, error="broken", choice=1)
+    responder.add([(open_call, broken)])
+    call.await_end()
+    responder.add([(open_call, of_choice(0, 0, ends=True, is_last=True))])
+    responder.close()
+    assert (call.responses, call.num_ends) == ([], 1)
+
+
+def test_a_deadline_that_passed_is_told_as_unavailable(responder: Responder) -> None:
+    call = FakeCall()
+    late = News(
+        1, (), "", (), 3, 1, FinishReason.TIMEOUT, error="the deadline passed.", is_last=True
+    )
+    responder.add([(opened(call), late)])
+    call.await_end()
+    assert call.failure == Failure(FailureKind.UNAVAILABLE, "the deadline passed.")

@@ -1,6 +1,7 @@
 """The derived numbers of a sequence."""
 
 from tests.triton_backend.making import make_sequence
+from triton_backend.request import TokenLogprobs
 from triton_backend.sequence import Sequence
 
 
@@ -36,3 +37,32 @@ def test_its_repr_shows_no_token() -> None:
     sequence = make_sequence("a", 3, first_token=31337)
     assert isinstance(sequence, Sequence)
     assert "31337" not in repr(sequence)
+
+
+def test_the_first_row_is_that_of_the_last_known_token() -> None:
+    sequence = make_sequence("a", 3)
+    assert sequence.first_row == 2
+    sequence.token_ids.append(7)
+    assert sequence.first_row == 3
+
+
+def test_missing_logprobs_of_the_prompt_move_the_first_row_back_for_the_first_choice() -> None:
+    sequence, other = (
+        make_sequence("a", 3, prompt_logprobs=0),
+        make_sequence("a", 3, prompt_logprobs=0),
+    )
+    other.choice = 1
+    assert (sequence.first_row, other.first_row) == (0, 2)
+    told = TokenLogprobs(-1.0, 1, (), ())
+    sequence.prompt_logprobs.append(told)
+    assert sequence.first_row == 1
+    sequence.prompt_logprobs.append(told)
+    assert sequence.first_row == 2
+    sequence.token_ids.append(7)
+    assert sequence.first_row == 3
+
+
+def test_an_answer_is_named_by_request_and_choice() -> None:
+    sequence = make_sequence("a", 3)
+    sequence.choice = 2
+    assert sequence.answer_id == ("a", 2)

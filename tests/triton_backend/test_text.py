@@ -9,12 +9,12 @@ from triton_backend.text import NoText, TextStage
 
 def test_it_gives_no_text_and_never_stops() -> None:
     stage: TextStage = NoText()
-    stage.start(Request("a", (1,)))
-    assert stage.extend("a", (5,)) == ("", None)
-    assert stage.finish("a") == ""
+    stage.start(("a", 0), Request("a", (1,)))
+    assert stage.extend(("a", 0), (5,)) == ("", None)
+    assert stage.finish(("a", 0)) == ""
 
 
 def test_it_refuses_stop_strings_without_quoting_them() -> None:
     with pytest.raises(RequestError, match="stop strings need text") as refused:
-        NoText().start(Request("a", (1,), SamplingParams(stop=("secret",))))
+        NoText().start(("a", 0), Request("a", (1,), SamplingParams(stop=("secret",))))
     assert "secret" not in str(refused.value)

@@ -11,8 +11,10 @@ import pytest
 from builder.artifact.step import RowAsks, StepResult, StepTensors
 from builder.targets.scripted.execute import ScriptedExecutor
 from tests.triton_backend.making import make_limits
+from triton_backend.config import EngineConfig
 from triton_backend.engine import Engine
 from triton_backend.messages import Pong, RefusalKind
+from triton_backend.reading import reading_of
 from triton_backend.request import Delta, FinishReason, Request, SamplingParams
 from triton_backend.worker import Worker
 
@@ -72,12 +74,13 @@ class Ears:
 class Stage:
     """A worker that runs in a thread of its own."""
 
-    def __init__(self, *, gated: bool = False, **limits: int) -> None:
+    def __init__(self, *, gated: bool = False, max_waiting: int = 3, **limits: int) -> None:
         plain = ScriptedExecutor(make_limits(**limits), block_size=4, vocab_size=VOCAB)
         self.executor: Any = GatedExecutor(**limits) if gated else plain
-        self.engine = Engine(self.executor, end_token_ids=())
+        config = EngineConfig(max_waiting=max_waiting)
+        self.engine = Engine(self.executor, end_token_ids=(), config=config)
         self.ears = Ears()
-        self.worker = Worker(self.engine, self.ears, max_waiting=3)
+        self.worker = Worker(self.engine, self.ears)
         self.thread = threading.Thread(target=self.worker.run, daemon=True)
 
     def pong(self) -> Pong:
@@ -118,7 +121,6 @@ def request(name: str, **params: Any) -> Request:
 def test_requests_of_many_threads_are_all_served_as_the_engine_alone_would(make_stage) -> None:
     stage = make_stage()
     names = [f"r{index}" for index in range(30)]
-    stage.worker._max_waiting = 100
     threads = [
         threading.Thread(target=stage.worker.submit, args=(request(name),)) for name in names
     ]
@@ -201,7 +203,8 @@ def test_a_full_queue_turns_newcomers_away(make_stage) -> None:
     stage.ears.wait_for(lambda: stage.ears.ended("d"))
     ((name, kind, message),) = stage.ears.refusals
     assert (name, kind) == ("e", RefusalKind.UNAVAILABLE)
-    assert message == "the queue is full: 3 requests wait already; try again later."
+    assert message.startswith("the queue is full: 3 answers wait already")
+    assert message.endswith("(max_waiting 3); try again later.")
 
 
 def test_a_failure_while_admitting_fails_one_request_and_quotes_nothing(
@@ -230,13 +233,15 @@ def test_a_failure_while_admitting_fails_one_request_and_quotes_nothing(
 
 def test_the_pong_counts_what_is_there(make_stage) -> None:
     stage = make_stage(num_blocks=40)
-    assert stage.pong() == Pong(0, 0, 39, 0, 0, 0)
+    assert stage.pong() == reading_of(stage.engine.metrics, stage.engine.scheduler)
+    assert stage.pong().num_blocks == 39
     stage.worker.submit(request("a"))
     stage.worker.submit(request("b", max_tokens=4))
     stage.ears.wait_for(lambda: stage.ears.ended("a") and stage.ears.ended("b"))
     pong = stage.pong()
-    assert (pong.num_running, pong.num_used_blocks, pong.num_generated_tokens) == (0, 0, 10)
-    assert 6 <= pong.num_steps <= 10
+    assert (pong.num_running, pong.num_used_blocks) == (0, 0)
+    assert pong.counters["num_generated_tokens"] == 10
+    assert 6 <= pong.counters["num_steps"] <= 10
 
 
 def test_an_idle_worker_takes_no_time_of_the_processor(make_stage) -> None:

@@ -1,8 +1,10 @@
 """Our own face: token ids, text or typed segments in; ids, text, bytes, logprobs and usage out.
 
-Every response has every output that was wanted; those of log-probabilities only if the request asks for any, and
-bytes only if the client names the outputs that it wants. Special tokens that a `text` spells stay text; control
-tokens come as ids or as `control` segments.
+Every response is about one choice; the last response of a request is the last of its last choice. It has every output
+that was wanted; those of log-probabilities only if the request asks for any, and bytes only if the client names the
+outputs that it wants. Special tokens that a `text` spells stay text; control tokens come as ids or as `control`
+segments. Answers stream unless the request says `stream` false, which Triton's `generate` needs: it refuses a second
+response, and only after the whole answer.
 """
 
 import json
@@ -11,8 +13,10 @@ from functools import partial
 from itertools import chain
 
 from builder.errors import RequestError, unknown_name
+from triton_backend.faces.forerun_fields import CLAIM, params_of, terms_of
 from triton_backend.messages import News, PlainText, Prompt, Segments, TokenIds
 from triton_backend.protocol import (
+    TRITONS_OWN,
     Array,
     Ask,
     Face,
@@ -23,8 +27,8 @@ from triton_backend.protocol import (
     integers,
     strings,
 )
-from triton_backend.request import SamplingParams
-from triton_backend.segments import Segment, SegmentKind
+from triton_backend.request import TokenLogprobs
+from triton_backend.segments import MAX_SEGMENTS, Segment, SegmentKind
 
 INPUTS = (
     Tensor("token_ids", "INT32", -1),
@@ -42,6 +46,23 @@ INPUTS = (
     Tensor("ignore_eos", "BOOL", 1),
     Tensor("logprobs", "INT32", 1),
     Tensor("stream", "BOOL", 1),
+    Tensor("include_stop", "BOOL", 1),
+    Tensor("prompt_logprobs", "INT32", 1),
+    Tensor("num_choices", "INT32", 1),
+    Tensor("min_p", "FP32", 1),
+    Tensor("repetition_penalty", "FP32", 1),
+    Tensor("presence_penalty", "FP32", 1),
+    Tensor("frequency_penalty", "FP32", 1),
+    Tensor("logit_bias_ids", "INT32", -1),
+    Tensor("logit_bias", "FP32", -1),
+    Tensor("bad_words", "STRING", -1),
+    Tensor("logits_processors", "STRING", -1),
+    Tensor("constraint_kind", "STRING", 1),
+    Tensor("constraint", "STRING", 1),
+    Tensor("speculation", "BOOL", 1),
+    Tensor("priority", "INT32", 1),
+    Tensor("cache_salt", "STRING", 1),
+    Tensor("no_store", "BOOL", 1),
 )
 
 Output = tuple[Tensor, Callable[[News], Array]]
@@ -50,7 +71,7 @@ ALWAYS: tuple[Output, ...] = (
     (Tensor("token_ids", "INT32", -1), lambda news: integers(*news.token_ids)),
     (Tensor("text", "STRING", 1), lambda news: strings(news.text.encode())),
     (Tensor("token_bytes", "STRING", -1), lambda news: strings(*news.token_bytes)),
-    (Tensor("choice", "INT32", 1), lambda _: integers(0)),
+    (Tensor("choice", "INT32", 1), lambda news: integers(news.choice)),
     (
         Tensor("finish_reason", "STRING", 1),
         lambda news: strings((news.finish_reason or "").encode()),
@@ -61,23 +82,33 @@ ALWAYS: tuple[Output, ...] = (
     ),
     (Tensor("num_prompt_tokens", "INT32", 1), lambda news: integers(news.num_prompt_tokens)),
     (Tensor("num_generated_tokens", "INT32", 1), lambda news: integers(news.num_generated_tokens)),
-    (Tensor("num_cached_tokens", "INT32", 1), lambda _: integers(0)),
+    (Tensor("num_cached_tokens", "INT32", 1), lambda news: integers(news.num_cached_tokens)),
 )
-"""`finish_reason` is empty until the last response; `stop_reason` is JSON: null, a token id or a stop string."""
+"""`finish_reason` is empty until the last response of a choice; `stop_reason` is JSON: null, a token id or a stop string."""
+
+
+def _logprobs(
+    prefix: str, told_in: Callable[[News], Iterable[TokenLogprobs]]
+) -> tuple[Output, ...]:
+    """Give the outputs that tell of tokens: how likely each was, and which were likeliest in its place."""
+    return (
+        (
+            Tensor(f"{prefix}logprobs", "FP32", -1),
+            lambda news: floats(*(told.logprob for told in told_in(news))),
+        ),
+        (
+            Tensor(f"{prefix}top_ids", "INT32", -1),
+            lambda news: integers(*chain.from_iterable(told.top_ids for told in told_in(news))),
+        ),
+        (
+            Tensor(f"{prefix}top_logprobs", "FP32", -1),
+            lambda news: floats(*chain.from_iterable(told.top_logprobs for told in told_in(news))),
+        ),
+    )
+
 
 ASKED: tuple[Output, ...] = (
-    (
-        Tensor("logprobs", "FP32", -1),
-        lambda news: floats(*(told.logprob for told in news.logprobs)),
-    ),
-    (
-        Tensor("top_ids", "INT32", -1),
-        lambda news: integers(*chain.from_iterable(told.top_ids for told in news.logprobs)),
-    ),
-    (
-        Tensor("top_logprobs", "FP32", -1),
-        lambda news: floats(*chain.from_iterable(told.top_logprobs for told in news.logprobs)),
-    ),
+    *_logprobs("", lambda news: news.logprobs),
     (
         Tensor("top_bytes", "STRING", -1),
         lambda news: strings(*chain.from_iterable(news.top_bytes)),
@@ -85,11 +116,14 @@ ASKED: tuple[Output, ...] = (
 )
 """Only where the request has `logprobs`. The `top_` ones are `[tokens, k]`, flattened."""
 
+OF_PROMPT = _logprobs("prompt_", lambda news: news.prompt_logprobs)
+"""The same of the prompt, but for its first token, where the request has `prompt_logprobs`: in the first response of
+choice 0, and empty in all others."""
+
+OUTPUTS = tuple(tensor for tensor, _ in ALWAYS + ASKED + OF_PROMPT)
 BYTES = frozenset({"token_bytes", "top_bytes"})
 """They may hold a part of a character, which JSON can't. Triton's generate calls, which answer in JSON, want all outputs."""
 PROMPTS = ("token_ids", "text", "segments")
-TRITONS_OWN = frozenset({"id"})
-"""A request parameter that Triton makes of the request's id in HTTP generate calls."""
 
 
 def read(inputs: Inputs, parameters: Parameters, wanted: Collection[str]) -> Ask:
@@ -99,27 +133,21 @@ def read(inputs: Inputs, parameters: Parameters, wanted: Collection[str]) -> Ask
         RequestError: names the tensor or parameter that is wrong.
     """
     for name in parameters:
-        if name not in TRITONS_OWN:
+        if name not in TRITONS_OWN and name not in CLAIM:
             raise RequestError(_unknown_parameter(name))
-    params = SamplingParams(
-        temperature=inputs.scalar("temperature", 1.0),
-        top_k=inputs.scalar("top_k", 0),
-        top_p=inputs.scalar("top_p", 1.0),
-        seed=inputs.scalar("seed"),
-        max_tokens=inputs.scalar("max_tokens"),
-        min_tokens=inputs.scalar("min_tokens", 0),
-        stop_token_ids=inputs.integers("stop_token_ids"),
-        stop=inputs.texts("stop"),
-        ignore_eos=inputs.scalar("ignore_eos", False),
-        logprobs=inputs.scalar("logprobs"),
-    )
-    names = set(wanted) if len(wanted) < len(ALWAYS + ASKED) else set(wanted) - BYTES
-    outputs = ALWAYS if params.logprobs is None else ALWAYS + ASKED
+    params = params_of(inputs)
+    names = set(wanted) if len(wanted) < len(OUTPUTS) else set(wanted) - BYTES
+    outputs = ALWAYS
+    if params.logprobs is not None:
+        outputs += ASKED
+    if params.prompt_logprobs is not None:
+        outputs += OF_PROMPT
     return Ask(
         prompt=_prompt(inputs),
         params=params,
         is_streaming=inputs.scalar("stream", True),
         write=partial(_write, [output for output in outputs if output[0].name in names]),
+        terms=terms_of(inputs, parameters),
     )
 
 
@@ -143,6 +171,10 @@ def _segments(texts: tuple[str, ...], kinds: tuple[str, ...]) -> Segments:
         raise RequestError(
             f"segments and segment_kinds must be equally many; got {len(texts)} and {len(kinds)}."
         )
+    if len(texts) > MAX_SEGMENTS:
+        raise RequestError(
+            f"a prompt has at most {MAX_SEGMENTS} segments; got {len(texts)}. Join neighbouring texts."
+        )
     for place, kind in enumerate(kinds):
         if kind not in list(SegmentKind):
             raise RequestError(f"segment_kinds[{place}] must be {' or '.join(SegmentKind)}.")
@@ -158,8 +190,9 @@ def _unknown_parameter(name: str) -> str:
     return unknown_name("parameter", name[:64], names)
 
 
-def _write(outputs: Iterable[Output], news: News) -> dict[str, Array]:
-    return {tensor.name: value(news) for tensor, value in outputs}
+def _write(outputs: Collection[Output], news: Iterable[News]) -> list[dict[str, Array]]:
+    """Give a response for each choice."""
+    return [{tensor.name: value(each) for tensor, value in outputs} for each in news]
 
 
-FORERUN = Face("forerun", INPUTS, tuple(tensor for tensor, _ in ALWAYS + ASKED), read)
+FORERUN = Face("forerun", INPUTS, OUTPUTS, read)

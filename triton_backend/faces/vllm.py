@@ -1,21 +1,32 @@
 """The contract of Triton's vLLM backend: text in, text out, sampling fields as JSON or as parameters.
 
-Special tokens that `text_input` spells count, as they do there: clients send prompts that went through a chat
+A response has one element per choice in each output of several, empty for those without news. Special tokens that `text_input` spells count, as they do there: clients send prompts that went through a chat
 template. Without `max_tokens` an answer goes on to its own end, where that backend cuts it at 16 tokens.
 """
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain, repeat
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
 
 from builder.errors import RequestError
-from triton_backend.faces.sampling_fields import sampling_params
+from triton_backend.faces.sampling_fields import sampling_params, terms_of
 from triton_backend.messages import ControlText, News
-from triton_backend.protocol import Array, Ask, Face, Inputs, Parameters, Tensor, floats, strings
+from triton_backend.protocol import (
+    TRITONS_OWN,
+    Array,
+    Ask,
+    Face,
+    Inputs,
+    Parameters,
+    Tensor,
+    floats,
+    strings,
+)
 from triton_backend.request import TokenLogprobs
 
 INPUTS = (
@@ -40,8 +51,6 @@ OUTPUTS = (
     Tensor("num_output_tokens", "UINT32", -1),
 )
 UNSUPPORTED_INPUTS = {"image": "images", "embedding_request": "requests for embeddings"}
-TRITONS_OWN = frozenset({"id"})
-"""A request parameter that Triton makes of the request's id in HTTP generate calls."""
 LEAST_LOGPROB = -9999.0
 """Stands in JSON for minus infinity and NaN, which it can't spell."""
 
@@ -67,14 +76,17 @@ def read(inputs: Inputs, parameters: Parameters, wanted: Collection[str]) -> Ask
     has_logprobs = fields.get("logprobs") is not None
     if "cumulative_logprob" in told and not has_logprobs:
         fields = {**fields, "logprobs": 0}
+    params = sampling_params(fields)
     return Ask(
         prompt=ControlText(prompt),
-        params=sampling_params(fields),
+        params=params,
         is_streaming=is_streaming,
+        terms=terms_of(fields),
         write=_Writer(
             [name for name in ("text_output", *told) if name in wanted],
             prompt="" if leaves_out_prompt else prompt,
             has_logprobs=has_logprobs,
+            num_choices=params.num_choices,
         ),
     )
 
@@ -98,40 +110,83 @@ def _fields(inputs: Inputs, parameters: Parameters) -> Mapping[str, object]:
     return fields
 
 
+Choices: TypeAlias = Sequence[News | None]
+"""The news of each choice, if there is any."""
+
+
 class _Writer:
     """Writes the responses of one request."""
 
-    def __init__(self, names: Collection[str], *, prompt: str, has_logprobs: bool) -> None:
-        self._prompt = prompt
-        """Goes before the first text, once."""
-        self._cumulative = 0.0
-        values: dict[str, Callable[[News], Array]] = {
-            "text_output": self._text,
-            "finish_reason": lambda news: strings(str(news.finish_reason).encode()),
-            "cumulative_logprob": self._cumulative_logprob,
-            "logprobs": _logprobs if has_logprobs else lambda _: strings(b"null"),
-            "num_input_tokens": lambda news: np.array([news.num_prompt_tokens], np.uint32),
-            "num_output_tokens": lambda news: np.array([len(news.token_ids)], np.uint32),
+    def __init__(
+        self, names: Collection[str], *, prompt: str, has_logprobs: bool, num_choices: int
+    ) -> None:
+        self._prompts = [prompt] * num_choices
+        """Go before the first text of each choice."""
+        self._cumulative = [0.0] * num_choices
+        self._reasons = ["None"] * num_choices
+        values: dict[str, Callable[[Choices], Array]] = {
+            "text_output": self._texts,
+            "finish_reason": self._finish_reasons,
+            "cumulative_logprob": self._cumulative_logprobs,
+            "logprobs": _logprobs if has_logprobs else _no_logprobs,
+            "num_input_tokens": _num_input_tokens,
+            "num_output_tokens": _num_output_tokens,
         }
         self._values = {name: values[name] for name in names}
 
-    def __call__(self, news: News) -> dict[str, Array]:
-        return {name: value(news) for name, value in self._values.items()}
+    def __call__(self, news: Iterable[News]) -> list[dict[str, Array]]:
+        """Give one response."""
+        choices: list[News | None] = [None] * len(self._prompts)
+        for each in news:
+            choices[each.choice] = each
+        return [{name: value(choices) for name, value in self._values.items()}]
 
-    def _text(self, news: News) -> Array:
-        prompt, self._prompt = self._prompt, ""
-        return strings((prompt + news.text).encode())
+    def _texts(self, choices: Choices) -> Array:
+        texts = []
+        for choice, news in enumerate(choices):
+            texts.append(b"" if news is None else (self._prompts[choice] + news.text).encode())
+            if news is not None:
+                self._prompts[choice] = ""
+        return strings(*texts)
 
-    def _cumulative_logprob(self, news: News) -> Array:
-        self._cumulative += math.fsum(told.logprob for told in news.logprobs)
-        return floats(self._cumulative)
+    def _finish_reasons(self, choices: Choices) -> Array:
+        for choice, news in enumerate(choices):
+            if news is not None:
+                self._reasons[choice] = str(news.finish_reason)
+        return strings(*(reason.encode() for reason in self._reasons))
+
+    def _cumulative_logprobs(self, choices: Choices) -> Array:
+        for choice, news in enumerate(choices):
+            logprobs = () if news is None else news.logprobs
+            self._cumulative[choice] += math.fsum(told.logprob for told in logprobs)
+        return floats(*self._cumulative)
 
 
-def _logprobs(news: News) -> Array:
-    """Give a JSON list with an object per token: the token itself, then the likeliest ones."""
+def _num_input_tokens(choices: Choices) -> Array:
+    (num_tokens,) = {news.num_prompt_tokens for news in choices if news is not None}
+    return np.array([num_tokens], np.uint32)
+
+
+def _num_output_tokens(choices: Choices) -> Array:
+    """Count the new tokens of all choices."""
+    num_tokens = sum(len(news.token_ids) for news in choices if news is not None)
+    return np.array([num_tokens], np.uint32)
+
+
+def _no_logprobs(choices: Choices) -> Array:
+    return strings(*(b"null" for _ in choices))
+
+
+def _logprobs(choices: Choices) -> Array:
+    """Give for each choice a JSON list with an object per token: the token itself, then the likeliest ones."""
+    rows = [[] if news is None else _rows(news) for news in choices]
+    return strings(*(json.dumps(each).encode() for each in rows))
+
+
+def _rows(news: News) -> list[dict[int, dict[str, object]]]:
     tops = news.top_bytes or repeat(())
     rows = zip(news.token_ids, news.token_bytes, news.logprobs, tops, strict=False)
-    return strings(json.dumps([_candidates(*row) for row in rows]).encode())
+    return [_candidates(*row) for row in rows]
 
 
 def _candidates(

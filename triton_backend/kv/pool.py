@@ -49,6 +49,21 @@ class BlockPool:
             self._references[block] = 1
         return blocks
 
+    def num_references(self, block: int) -> int:
+        """Count who holds a block."""
+        return self._references[block]
+
+    def share(self, blocks: Iterable[int]) -> None:
+        """Give one more reference to each block.
+
+        Raises:
+            EngineError: nobody holds one of them.
+        """
+        for block in blocks:
+            if self._references[block] == 0:
+                raise EngineError(f"block {block} was shared, but nobody holds it.")
+            self._references[block] += 1
+
     def release(self, blocks: Iterable[int]) -> None:
         """Give back one reference to each block; those without any become free.
 

@@ -10,11 +10,13 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from builder.artifact.store import read_manifest
 from builder.errors import UserError
+from triton_backend.config import EngineConfig
+from triton_backend.engine_options import written_options
 from triton_backend.front_settings import DEPLOYMENT
 from triton_backend.launcher.config_file import CONFIG, format_config, read_config
 from triton_backend.launcher.deployed import (
@@ -38,6 +40,7 @@ class Deployment:
     artifact: Path
     threads: int | None = None
     """Threads of the engine; None lets it take every core it may use."""
+    engine: EngineConfig = field(default_factory=EngineConfig)
 
     @property
     def faces(self) -> Mapping[str, str]:
@@ -48,7 +51,8 @@ class Deployment:
         """Give what the front of a face is told."""
         threads = {} if self.threads is None else {"threads": str(self.threads)}
         artifact = str(self.artifact.resolve())
-        return {"face": face, "deployment": self.name, "artifact": artifact, **threads}
+        engine = written_options(self.engine)
+        return {"face": face, "deployment": self.name, "artifact": artifact, **threads, **engine}
 
 
 UNKNOWN = ""
@@ -59,10 +63,11 @@ def deploy(repository: Path, deployment: Deployment, *, replace_existing: bool) 
     """Write a model per face; with `replace_existing`, in place of all that the deployment had before.
 
     Raises:
-        UserError: the artifact can't be read, or a name is taken or can't name a model.
+        UserError: the artifact can't be read or its path is not UTF-8, or a name is taken or can't name a model.
     """
     read_manifest(deployment.artifact)
     _check_names(deployment)
+    _check_path(deployment.artifact)
     if not repository.parent.is_dir():
         raise UserError(f"the folder {repository.parent} does not exist; create it first")
     replaced = _replaced(repository, deployment, replace_existing=replace_existing)
@@ -86,6 +91,14 @@ def _check_names(deployment: Deployment) -> None:
             )
     if deployment.name == deployment.vllm_name:
         raise UserError(f"--name and --vllm-name are both {deployment.name}; choose two names")
+
+
+def _check_path(artifact: Path) -> None:
+    path = str(artifact.resolve())
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"the path of the artifact {path} is not UTF-8; rename it") from error
 
 
 def _replaced(repository: Path, deployment: Deployment, *, replace_existing: bool) -> list[str]:

@@ -12,6 +12,7 @@ from builder.artifact.store import read_manifest
 from builder.errors import ArtifactError, UserError
 from triton_backend.front_settings import FrontSettings, read_settings
 from triton_backend.launcher.config_file import AGAIN, ConfigFile, read_config
+from triton_backend.launcher.names import check_model_name
 from triton_backend.model_config import model_config
 
 MODEL_PY = "1/model.py"
@@ -60,6 +61,7 @@ def read_repository(root: Path) -> Repository:
     fronts, others, problems = list[Front](), list[str](), list[str]()
     for folder in folders:
         try:
+            check_model_name(folder)
             file = read_config(folder)
             front = read_front(file)
         except UserError as error:

@@ -4,17 +4,20 @@ A server's environment carries a mark that every process below it inherits: the 
 engine hosts that stubs start. So a process whose parent died is found as well. Shared memory has the mark in its name.
 """
 
-import contextlib
+import errno
 import sys
 import sysconfig
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import psutil  # type: ignore[import-untyped]
 
+from triton_backend.tenancy import SECRET_VARIABLE
+
 Process: TypeAlias = psutil.Process
+Answer = TypeVar("Answer")
 MARK_NAME = "FORERUN_SERVER"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (where Linux keeps it)
 HOST_MODULE = "triton_backend.host"
@@ -22,10 +25,14 @@ PATIENCE_S = 0.5
 POLL_S = 0.02
 KILL_ROUNDS = 3
 STUB = "triton_python_backend_stub"
+NO_ANSWER = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Errors of ours that say nothing about the process that was asked about."""
 
 
-def server_environment(inherited: Mapping[str, str], *, mark: str) -> dict[str, str]:
-    """Give the environment in which a server finds this Python, its library and its packages."""
+def server_environment(
+    inherited: Mapping[str, str], *, mark: str, secret: Path | None = None
+) -> dict[str, str]:
+    """Give the environment in which a server finds this Python, its library, its packages and its secret's file."""
     libraries = [str(sysconfig.get_config_var("LIBDIR")), inherited.get("LD_LIBRARY_PATH")]
     programs = [str(Path(sys.executable).parent), inherited.get("PATH")]
     return {
@@ -34,11 +41,17 @@ def server_environment(inherited: Mapping[str, str], *, mark: str) -> dict[str, 
         "LD_LIBRARY_PATH": ":".join(filter(None, libraries)),
         "PATH": ":".join(filter(None, programs)),
         MARK_NAME: mark,
+        # Empty: the secret of another server, above this one, is not this one's.
+        SECRET_VARIABLE: "" if secret is None else str(secret),
     }
 
 
 def members(mark: str) -> list[Process]:
-    """Find the living processes that carry the mark."""
+    """Find the living processes that carry the mark.
+
+    Raises:
+        OSError: the kernel did not answer, such as for want of file descriptors.
+    """
     return [process for process in psutil.process_iter() if _carries(process, mark)]
 
 
@@ -69,11 +82,14 @@ def option_of(process: Process, name: str) -> str | None:
 
 
 def is_alive(process: Process) -> bool:
-    """Whether a process runs; one that ended and waits for its parent does not."""
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
+    """Whether a process runs; one that ended and waits for its parent does not.
+
+    Raises:
+        OSError: the kernel did not answer, such as for want of file descriptors.
+    """
+    return _asked(
+        lambda: process.is_running() and process.status() != psutil.STATUS_ZOMBIE, otherwise=False
+    )
 
 
 def terminate(processes: Iterable[Process]) -> None:
@@ -109,19 +125,29 @@ def _wait(processes: Iterable[Process]) -> None:
 
 
 def _carries(process: Process, mark: str) -> bool:
-    try:
-        return bool(process.environ().get(MARK_NAME) == mark) and is_alive(process)
-    except (psutil.Error, OSError):  # another user's process, or one that is just ending
-        return False
+    found = _asked(lambda: process.environ().get(MARK_NAME), otherwise=None)
+    return bool(found == mark) and is_alive(process)
 
 
 def _command(process: Process) -> list[str]:
+    return _asked(process.cmdline, otherwise=[])
+
+
+def _asked(question: Callable[[], Answer], *, otherwise: Answer) -> Answer:
+    """Ask about a process; another user's, and one that has ended or is just ending, give no other answer.
+
+    Raises:
+        OSError: it is not the process that there is no answer from.
+    """
     try:
-        return list(process.cmdline())
+        return question()
     except psutil.Error:
-        return []
+        return otherwise
+    except OSError as error:
+        if error.errno in NO_ANSWER:
+            raise
+        return otherwise
 
 
 def _try(action: Callable[[], None]) -> None:
-    with contextlib.suppress(psutil.Error):
-        action()
+    _asked(action, otherwise=None)

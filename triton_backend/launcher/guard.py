@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from triton_backend.launcher import family
+from triton_backend.subprograms import command_of
 
 END_S = 30.0
 """For the guard itself, which has nothing to do when all went well."""
@@ -20,7 +21,7 @@ END_S = 30.0
 @contextlib.contextmanager
 def guarded(mark: str, folder: Path) -> Iterator[None]:
     """Have everything with the mark ended, and the folder removed, however this process ends."""
-    command = [sys.executable, "-m", "triton_backend.launcher.guard", mark, str(folder)]
+    command = [*command_of("triton_backend.launcher.guard"), mark, str(folder)]
     guard = subprocess.Popen(  # noqa: S603 (our own program)
         command,
         stdin=subprocess.PIPE,

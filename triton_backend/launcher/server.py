@@ -1,7 +1,7 @@
 """One tritonserver process with all that it starts: up when it is ready, and nothing left when it is stopped.
 
-The server has a private folder for its backend links and its log. Whoever started it asks whether it lives; a guard
-ends it when the process that started it was killed.
+The server has a private folder for its models, its backend links and its log. Whoever started it asks whether it
+lives; a guard ends it when the process that started it was killed.
 """
 
 import contextlib
@@ -20,10 +20,15 @@ from triton_backend.launcher import family
 from triton_backend.launcher.addresses import Addresses
 from triton_backend.launcher.guard import guarded
 from triton_backend.launcher.installation import Installation, link_backends
-from triton_backend.launcher.model_control import ModelControl
+from triton_backend.launcher.mirror import Mirror
+from triton_backend.launcher.names import check_private_folder
 from triton_backend.launcher.preflight import check_installation
+from triton_backend.launcher.readiness import Readiness
 from triton_backend.launcher.unfinished import UnfinishedAnswers
+from triton_backend.tenancy import write_secret
 
+SECRET = "secret"  # noqa: S105 (the name of a file)
+"""File in the private folder."""
 POLL_S = 0.05
 TAIL_LINES = 30
 SETTLE_S = 3.0
@@ -32,6 +37,10 @@ END_S = 1.0
 """For the last responses to reach their clients when the drain was not enough."""
 RESTRICTED = "model-repository,shared-memory,trace,logging"
 """Loading a model takes files, so it runs code; the others write files and map memory on a client's word."""
+NOBODY = "Closed\nto clients=\n"
+"""The header, and its value, that would open them. Every user of the machine can read it from the command line, and
+nobody can send it: no header's name has a line end. (A value may have one, in gRPC.)"""
+POLL_REPOSITORY_S = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +86,28 @@ class TritonServer:
         """
         self.mark = mark
         self.log = folder / "server.log"
-        self.control = ModelControl(
-            plan.addresses.host, plan.addresses.http_port, key=secrets.token_hex(16)
-        )
+        self.readiness = Readiness(plan.addresses.host, plan.addresses.http_port)
         self._plan = plan
+        check_private_folder(folder)
         inherited = os.environ  # noqa: TID251 (programs need PATH; no result depends on it)
-        environment = family.server_environment(inherited, mark=self.mark)
+        environment = family.server_environment(inherited, mark=mark, secret=folder / SECRET)
+        self.secret = write_secret(folder / SECRET)
+        """Under which this server's engine hosts believe who a caller is."""
         check_installation(plan.installation, environment)
+        self.mirror = Mirror(folder)
+        for model in plan.fronts:
+            self.mirror.add_front(plan.repository / model)
+        for model in plan.others:
+            self.mirror.add_other(plan.repository / model)
         options = self._options(link_backends(folder, plan.installation))
+        current = folder / "current"
+        current.mkdir()
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 (a program that was found and checked)
                 [str(plan.installation.program), *options],
                 env=environment,
+                # A stub looks for modules in the current folder first.
+                cwd=current,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -113,11 +132,19 @@ class TritonServer:
             ServerError: the server ended or took too long; the end of its log is in the notes.
         """
         deadline = time.monotonic() + timeout_s
-        while not self.control.is_ready():
+        while not self.readiness.is_ready():
             self.check_alive()
+            self.close_regions()
             if time.monotonic() > deadline:
                 raise self._failure(f"Triton was not ready after {timeout_s:g} s")
             time.sleep(POLL_S)
+        self.close_regions()
+
+    def close_regions(self) -> None:
+        """Take the prompts in shared memory, which Triton makes readable for everybody, from other users' eyes."""
+        for region in family.regions(self.mark):
+            with contextlib.suppress(FileNotFoundError):
+                region.chmod(0o600)
 
     def check_alive(self) -> None:
         """Refuse a server that has ended.
@@ -128,20 +155,30 @@ class TritonServer:
         if self.exit_code is not None:
             raise self._failure(f"Triton ended with exit code {self.exit_code}")
 
-    def log_tail(self) -> str:
-        """Give the last lines of the log, without the tables that Triton draws into it."""
-        lines = self.log.read_text("utf-8", "replace").splitlines()
+    @property
+    def log_size(self) -> int:
+        """Bytes in the log."""
+        return self.log.stat().st_size
+
+    def log_tail(self, start: int = 0) -> str:
+        """Give the last lines of the log from the byte `start` on, without the tables that Triton draws into it."""
+        lines = self.log.read_bytes()[start:].decode("utf-8", "replace").splitlines()
         return "\n".join([line for line in lines if line.strip(" +|-=")][-TAIL_LINES:])
 
     def drain(self) -> None:
         """Take no new requests, let those that run finish for a while, then end them."""
         self._process.terminate()
-        hosts = family.hosts_among(family.members(self.mark))
-        with UnfinishedAnswers(hosts) as unfinished:
+        with UnfinishedAnswers(self._hosts()) as unfinished:
             self._wait_drained(unfinished)
         # A host that is told to end ends its answers; then their clients have heard all there is.
-        family.terminate(family.hosts_among(family.members(self.mark)))
+        family.terminate(self._hosts())
         self._ends_within(END_S)
+
+    def _hosts(self) -> list[family.Process]:
+        """Find the engine hosts; none where the kernel does not answer, which must not keep the server from ending."""
+        with contextlib.suppress(OSError):
+            return family.hosts_among(family.members(self.mark))
+        return []
 
     def _wait_drained(self, unfinished: UnfinishedAnswers) -> None:
         """Wait until the server has ended, all answers have for a while, or the drain is over."""
@@ -168,16 +205,16 @@ class TritonServer:
         return failure
 
     def _options(self, backends: Path) -> list[str]:
-        """Give the command line: our models only, nothing of a GPU, and what changes the server behind a key."""
+        """Give the command line: our models only, nothing of a GPU, and closed what changes the server."""
         plan, addresses = self._plan, self._plan.addresses
         return [
             f"--id={self.mark}",
-            f"--model-repository={plan.repository}",
+            f"--model-repository={self.mirror.root}",
             f"--backend-directory={backends}",
             f"--backend-config=python,shm-region-prefix-name={self.mark}",
-            # Explicit: so that a model whose stub died can be loaded again.
-            "--model-control-mode=explicit",
-            *(f"--load-model={model}" for model in (*plan.fronts, *plan.others)),
+            # Polling: so that a model whose stub died can be loaded again, and no client can load any.
+            "--model-control-mode=poll",
+            f"--repository-poll-secs={POLL_REPOSITORY_S}",
             # Our files are complete; completing them would start every stub twice.
             *(() if plan.others else ("--disable-auto-complete-config",)),
             f"--http-address={addresses.host}",
@@ -186,8 +223,8 @@ class TritonServer:
             f"--grpc-port={addresses.grpc_port}",
             f"--metrics-address={addresses.host}",
             f"--metrics-port={addresses.metrics_port}",
-            f"--http-restricted-api={RESTRICTED}:{self.control.restriction}",
-            f"--grpc-restricted-protocol={RESTRICTED}:{self.control.restriction}",
+            f"--http-restricted-api={RESTRICTED}:{NOBODY}",
+            f"--grpc-restricted-protocol={RESTRICTED}:{NOBODY}",
             f"--exit-timeout-secs={math.ceil(plan.drain_s + END_S)}",
             "--allow-gpu-metrics=false",
             "--pinned-memory-pool-byte-size=0",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from triton_backend.launcher import family
 from triton_backend.link import Link, LinkError
-from triton_backend.messages import VERSION, FromHost, Join, Ping, Pong
+from triton_backend.messages import VERSION, Busy, FromHost, Join, Ping, Pong
 from triton_backend.rendezvous import connect
 
 TIMEOUT_S = 1.0
@@ -58,4 +58,6 @@ def _ask(link: Link[FromHost]) -> int:
         answer = link.receive()
         if isinstance(answer, Pong):
             return answer.num_running + answer.num_waiting
+        if isinstance(answer, Busy):
+            return 1  # at least, or there would be no step
     return 0

@@ -53,6 +53,12 @@ class Job:
     shape: Shape
     includes_usage: bool
     """Whether a stream ends with a chunk of usage; a whole answer has it always."""
+    tenant: str
+    """Whose request it is."""
+
+    def deltas(self, face: Face) -> Deltas:
+        """Let `face` answer."""
+        return face.answer(self.shape.model.name, self.id, self.asks, tenant=self.tenant)
 
     def reply(self, kind: str, choices: Sequence[Any], usage: Usage | None) -> Reply:
         """Put choices into an object of this request; None leaves `usage` out, or null in streams."""
@@ -89,8 +95,7 @@ class WholeAnswer:
         await Response(msgspec.json.encode(reply), media_type=JSON)(scope, receive, send)
 
     async def _collected(self) -> list[tuple[int, AnswerDelta]]:
-        job = self._job
-        async with aclosing(self._face.answer(job.shape.model.name, job.id, job.asks)) as deltas:
+        async with aclosing(self._job.deltas(self._face)) as deltas:
             return [each async for each in deltas]
 
 
@@ -115,8 +120,7 @@ class StreamedAnswer:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send_events(self, send: Send) -> None:
-        job = self._job
-        async with aclosing(self._face.answer(job.shape.model.name, job.id, job.asks)) as deltas:
+        async with aclosing(self._job.deltas(self._face)) as deltas:
             events = self._events(deltas)
             first = await anext(events)
             await send({"type": "http.response.start", "status": 200, "headers": sse.HEADERS})

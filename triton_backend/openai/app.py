@@ -28,6 +28,7 @@ from triton_backend.openai.model import Model, open_model
 from triton_backend.openai.replies import ModelCard, ModelList
 from triton_backend.openai.schema import Body, ChatRequest, CommonFields, CompletionRequest, decode
 from triton_backend.openai.settings import ShimSettings
+from triton_backend.openai.vouching import Vouching
 
 ID_BYTES = 16
 CLIENT_GONE = 499
@@ -84,7 +85,8 @@ class Shim:
     async def lifespan(self, _: Starlette) -> AsyncIterator[dict[str, Any]]:
         """Hold the connection to Triton while the application runs; requests find it in their state."""
         settings = self._settings
-        async with Face(settings.grpc_address, settings.deadline_s) as face:
+        vouching = Vouching(settings.secret, settings.clock)
+        async with Face(settings.grpc_address, settings.deadline_s, vouching) as face:
             yield {"face": face}
 
     async def live(self, _: Request) -> Response:
@@ -111,7 +113,7 @@ class Shim:
         fields = await self._fields(request, ChatRequest)
         model = self._model(fields.model)
         asks = [await chat_ask(fields, model)]
-        shape = ChatShape(model, has_logprobs=bool(fields.logprobs))
+        shape = ChatShape(model, has_logprobs=bool(fields.logprobs), num_choices=fields.num_choices)
         return self._answer(request, fields, asks=asks, shape=shape)
 
     async def complete(self, request: Request) -> Answer:
@@ -146,6 +148,7 @@ class Shim:
             asks=asks,
             shape=shape,
             includes_usage=fields.includes_usage,
+            tenant=request.state.tenant,
         )
         answer = StreamedAnswer if fields.stream else WholeAnswer
         return answer(request.state.face, job)

@@ -49,7 +49,13 @@ async def chat_ask(request: ChatRequest, model: Model) -> Ask:
         raise refused(str(error)) from None
     except CheckpointError as error:
         raise ApiError(500, str(error), kind=SERVER, code="internal") from None
-    return Ask(segments_prompt(segments), params, is_streamed=bool(request.stream))
+    return Ask(
+        segments_prompt(segments),
+        params,
+        is_streamed=bool(request.stream),
+        terms=request.terms,
+        constraint_field=request.constraint_field,
+    )
 
 
 class ChatShape:
@@ -59,14 +65,16 @@ class ChatShape:
     whole_object = "chat.completion"
     chunk_object = "chat.completion.chunk"
 
-    def __init__(self, model: Model, *, has_logprobs: bool) -> None:
-        """Shape answers of `model`."""
+    def __init__(self, model: Model, *, has_logprobs: bool, num_choices: int = 1) -> None:
+        """Shape so many answers of `model` to one chat."""
         self.model = model
+        self._num_choices = num_choices
         self._has_logprobs = has_logprobs
 
     def opening(self) -> list[ChatChunkChoice]:
-        """Give what a stream begins with: the role."""
-        return [ChatChunkChoice(index=0, delta=MessageDelta(role="assistant", content=""))]
+        """Give what a stream begins with: the role, of each answer."""
+        role = MessageDelta(role="assistant", content="")
+        return [ChatChunkChoice(index, role) for index in range(self._num_choices)]
 
     def pieces(self, index: int, delta: AnswerDelta) -> Iterator[ChatChunkChoice]:
         """Give the news of a delta: its text, then the end."""

@@ -1,4 +1,4 @@
-"""POST /v1/completions: one choice for each prompt."""
+"""POST /v1/completions: `n` choices for each prompt."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -22,6 +22,8 @@ def completion_asks(request: CompletionRequest, max_prompts: int) -> list[Ask]:
             text_prompt(prompt) if isinstance(prompt, str) else token_ids_prompt(prompt),
             params,
             is_streamed=bool(request.stream),
+            terms=request.terms,
+            constraint_field=request.constraint_field,
         )
         for prompt in request.prompts(max_prompts)
     ]

@@ -19,7 +19,16 @@ INVALID = "invalid_request_error"
 SERVER = "server_error"
 RETRY_AFTER_S = 1
 MAX_SHOWN_CHARACTERS = 64
-_FIELDS = "|".join(["messages", "prompt", *(field.name for field in fields(SamplingParams))])
+_OURS = (
+    "messages",
+    "prompt",
+    "n",
+    "structured_outputs",
+    "response_format",
+    "priority",
+    "cache_salt",
+)
+_FIELDS = "|".join([*_OURS, *(field.name for field in fields(SamplingParams))])
 _FIELD = re.compile(rf"(?:{_FIELDS})(?:\[\d+\]|\.[a-z_]+)*(?= )")
 # How admission.py and loading.py refuse a prompt, or a prompt and its answer, that can't ever fit.
 _TOO_LONG = re.compile(r"max_seq_len|the pool has \d+\.$")
@@ -61,18 +70,22 @@ def shown(text: str) -> str:
     return text if len(text) <= MAX_SHOWN_CHARACTERS else text[:MAX_SHOWN_CHARACTERS] + "..."
 
 
-def refused(message: str) -> ApiError:
-    """Describe a request that the engine's own rules refuse; their messages open with the field."""
+def refused(message: str, *, constraint_field: str = "constraint") -> ApiError:
+    """Describe a request that the engine's own rules refuse; their messages open with the field.
+
+    `constraint_field` is what the client calls the constraint.
+    """
     if _TOO_LONG.search(message):
         # Clients that don't read the code look for OpenAI's words.
         text = f"this model's maximum context length is exceeded: {message}"
         return ApiError(400, text, code="context_length_exceeded")
     message = message.replace("prompt_token_ids", "prompt", 1)
+    message = message.replace("constraint.text", constraint_field, 1)
     field = _FIELD.match(message)
     return ApiError(400, message, param=field and field.group(), code="invalid_value")
 
 
-def failed(message: str) -> ApiError:
+def failed(message: str, *, constraint_field: str = "constraint") -> ApiError:
     """Describe an error that came inside a stream.
 
     Only refusals are quoted: what else fails is for the logs of the servers behind.
@@ -80,7 +93,7 @@ def failed(message: str) -> ApiError:
     kind, _, text = message.partition(": ")
     match kind:
         case FailureKind.INVALID:
-            return refused(text)
+            return refused(text, constraint_field=constraint_field)
         case FailureKind.INTERNAL:
             return internal()
         case FailureKind.CANCELLED:

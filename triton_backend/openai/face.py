@@ -3,7 +3,7 @@
 Leaving the call early, by an exception or by closing the iterator, cancels every answer in it.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -14,7 +14,9 @@ from tritonclient.grpc.aio import InferenceServerClient
 from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 
 from triton_backend.faces.forerun import FORERUN
+from triton_backend.messages import NO_TERMS, Terms
 from triton_backend.openai.errors import cancelled, ended, failed, internal
+from triton_backend.openai.vouching import Vouching
 from triton_backend.request import FinishReason, SamplingParams
 from triton_backend.segments import Segment
 
@@ -40,7 +42,18 @@ TEXT_OUTPUTS = (
     "num_prompt_tokens",
     "num_generated_tokens",
     "num_cached_tokens",
+    "choice",
 )
+FURTHER = (
+    "num_choices",
+    "include_stop",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+)
+"""Parameters of one value that are sent where they differ from the default."""
+DEFAULTS = SamplingParams()
 TOKEN_OUTPUTS = ("token_ids", "token_bytes", "logprobs", "top_ids", "top_bytes", "top_logprobs")
 
 
@@ -51,6 +64,9 @@ class Ask:
     prompt: tuple[InferInput, ...] = field(repr=False)
     params: SamplingParams
     is_streamed: bool
+    terms: Terms = NO_TERMS
+    constraint_field: str = "constraint"
+    """What the client calls the constraint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +90,7 @@ class AnswerToken:
 
 @dataclass(frozen=True, slots=True)
 class AnswerDelta:
-    """News about one answer. The last one, and only that, has a `finish_reason`."""
+    """News about one choice of an answer. The last one, and only that, has a `finish_reason`."""
 
     text: str = field(repr=False)
     finish_reason: FinishReason | None
@@ -84,6 +100,7 @@ class AnswerDelta:
     num_cached_tokens: int
     tokens: tuple[AnswerToken, ...] = field(repr=False)
     """The new tokens, where logprobs were asked for."""
+    choice: int = 0
 
 
 def text_prompt(text: str) -> tuple[InferInput, ...]:
@@ -107,9 +124,10 @@ def segments_prompt(segments: Sequence[Segment]) -> tuple[InferInput, ...]:
 class Face:
     """A connection to Triton, for one event loop."""
 
-    def __init__(self, address: str, deadline_s: float) -> None:
+    def __init__(self, address: str, deadline_s: float, vouching: Vouching) -> None:
         """Connect, in the background, to the gRPC service at `address`; calls end after `deadline_s`."""
         self._client = InferenceServerClient(address, channel_args=CHANNEL_OPTIONS)
+        self._vouching = vouching
         self._deadline_s = deadline_s
 
     async def __aenter__(self) -> Self:
@@ -127,28 +145,28 @@ class Face:
         return bool(ready)
 
     async def answer(
-        self, model: str, request_id: str, asks: Sequence[Ask]
+        self, model: str, request_id: str, asks: Sequence[Ask], *, tenant: str
     ) -> AsyncGenerator[tuple[int, AnswerDelta], None]:
-        """Yield the deltas of all answers as they come, each with the index of its ask.
+        """Yield the deltas of all answers as they come, each with its index: all choices of an ask, then of the next.
 
         Raises:
             ApiError: one of the asks was refused or failed, or the time was up; the others end with it.
         """
-        indices = {f"{request_id}-{index}": index for index in range(len(asks))}
-        requests = _requests(model, dict(zip(indices, asks, strict=True)))
+        by_id = {f"{request_id}-{index}": ask for index, ask in enumerate(asks)}
+        indices = _indices(by_id)
+        requests = self._requests(model, by_id, tenant)
         # Not with the header triton_grpc_error: it would give errors a status, and can end the server.
         responses = self._client.stream_infer(requests, stream_timeout=self._deadline_s)
         unfinished = set(indices)
         try:
             async for result, error in responses:
                 if error is not None:
-                    raise failed(error.message())
+                    raise failed(error.message(), constraint_field=asks[0].constraint_field)
                 answer_id = result.get_response().id
-                index = indices[answer_id]
-                delta = _delta(result, asks[index].params)
+                delta = _delta(result, by_id[answer_id].params)
                 if delta.finish_reason is not None:
-                    unfinished.remove(answer_id)
-                yield index, delta
+                    unfinished.remove((answer_id, delta.choice))
+                yield indices[answer_id, delta.choice], delta
         except grpc.aio.AioRpcError as error:
             raise ended(error.code()) from None
         finally:
@@ -156,16 +174,28 @@ class Face:
         if unfinished:
             raise internal()
 
+    async def _requests(
+        self, model: str, asks: Mapping[str, Ask], tenant: str
+    ) -> AsyncIterator[dict[str, Any]]:
+        for request_id, ask in asks.items():
+            names = TEXT_OUTPUTS if ask.params.logprobs is None else TEXT_OUTPUTS + TOKEN_OUTPUTS
+            yield {
+                "model_name": model,
+                "request_id": request_id,
+                "inputs": [*ask.prompt, *_parameters(ask)],
+                "outputs": [InferRequestedOutput(name) for name in names],
+                "parameters": self._vouching.parameters(tenant, request_id),
+            }
 
-async def _requests(model: str, asks: dict[str, Ask]) -> AsyncIterator[dict[str, Any]]:
-    for request_id, ask in asks.items():
-        names = TEXT_OUTPUTS if ask.params.logprobs is None else TEXT_OUTPUTS + TOKEN_OUTPUTS
-        yield {
-            "model_name": model,
-            "request_id": request_id,
-            "inputs": [*ask.prompt, *_parameters(ask)],
-            "outputs": [InferRequestedOutput(name) for name in names],
-        }
+
+def _indices(asks: Mapping[str, Ask]) -> dict[tuple[str, int], int]:
+    """Number the choices of all asks."""
+    choices = [
+        (request_id, choice)
+        for request_id, ask in asks.items()
+        for choice in range(ask.params.num_choices)
+    ]
+    return {each: index for index, each in enumerate(choices)}
 
 
 def _parameters(ask: Ask) -> list[InferInput]:
@@ -188,6 +218,33 @@ def _parameters(ask: Ask) -> list[InferInput]:
         tensors.append(_tensor("stop_token_ids", params.stop_token_ids))
     if params.logprobs is not None:
         tensors.append(_tensor("logprobs", [params.logprobs]))
+    return tensors + _further(params) + _terms(ask.terms)
+
+
+def _further(params: SamplingParams) -> list[InferInput]:
+    """Give the tensors of what few requests ask for; what is as by default is left out."""
+    tensors = [
+        _tensor(name, [getattr(params, name)])
+        for name in FURTHER
+        if getattr(params, name) != getattr(DEFAULTS, name)
+    ]
+    if params.logit_bias:
+        ids, biases = zip(*params.logit_bias, strict=True)
+        tensors += [_tensor("logit_bias_ids", ids), _tensor("logit_bias", biases)]
+    if params.constraint is not None:
+        tensors.append(_tensor("constraint_kind", [params.constraint.kind.encode()]))
+        tensors.append(_tensor("constraint", [params.constraint.text.encode()]))
+    return tensors
+
+
+def _terms(terms: Terms) -> list[InferInput]:
+    tensors = []
+    if terms.priority:
+        tensors.append(_tensor("priority", [terms.priority]))
+    if terms.cache_salt:
+        tensors.append(_tensor("cache_salt", [terms.cache_salt.encode()]))
+    if terms.bad_words:
+        tensors.append(_tensor("bad_words", [word.encode() for word in terms.bad_words]))
     return tensors
 
 
@@ -210,6 +267,7 @@ def _delta(result: InferResult, params: SamplingParams) -> AnswerDelta:
         num_generated_tokens=int(result.as_numpy("num_generated_tokens")[0]),
         num_cached_tokens=int(result.as_numpy("num_cached_tokens")[0]),
         tokens=() if params.logprobs is None else _tokens(result),
+        choice=int(result.as_numpy("choice")[0]),
     )
 
 

@@ -1,4 +1,7 @@
-"""What stands before every route: keys are checked here, and what nobody foresaw becomes an error object."""
+"""What stands before every route: keys are checked here, and what nobody foresaw becomes an error object.
+
+Requests that pass have in their state the `tenant` whom they come from.
+"""
 
 import asyncio
 import hashlib
@@ -10,6 +13,7 @@ from collections.abc import Iterable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from triton_backend.openai.errors import ApiError, internal, unavailable
+from triton_backend.tenancy import ANONYMOUS
 
 OPEN_PATHS = frozenset({"/health/live"})
 """Paths that need no key, so that a supervisor without one can see that the process is there."""
@@ -30,7 +34,7 @@ class Gate:
         """Serve one HTTP request, or the lifespan of the application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-        elif not self._is_allowed(scope):
+        elif (tenant := self._tenant_of(scope)) is None:
             refusal = ApiError(
                 401,
                 "the API key is missing or wrong; send the header Authorization: Bearer KEY.",
@@ -39,14 +43,16 @@ class Gate:
             )
             await refusal.response()(scope, receive, send)
         else:
+            scope.setdefault("state", {})["tenant"] = tenant
             await self._guarded(scope, receive, send)
 
-    def _is_allowed(self, scope: Scope) -> bool:
+    def _tenant_of(self, scope: Scope) -> str | None:
+        """Name the caller, by the digest of its key; None where it may not pass."""
         if not self._digests or scope["path"] in OPEN_PATHS:
-            return True
+            return ANONYMOUS
         given = _digest(dict(scope["headers"]).get(b"authorization", b""))
         matches = [hmac.compare_digest(given, digest) for digest in self._digests]
-        return any(matches)
+        return given.hex() if any(matches) else None
 
     async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
         has_started = False

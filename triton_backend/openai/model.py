@@ -9,10 +9,9 @@ from builder.artifact.store import hash_file, read_manifest
 from builder.errors import ArtifactError
 from triton_backend.chat_template import ChatTemplate
 from triton_backend.openai.settings import ServedModel
+from triton_backend.text_files import CHAT_TEMPLATE, TOKENIZER, compile_template, read_tokenizer
 from triton_backend.tokenizer import Tokenizer
 
-TOKENIZER = "tokenizer/tokenizer.json"
-CHAT_TEMPLATE = "tokenizer/chat_template.jinja"
 FINGERPRINT_DIGITS = 12
 
 
@@ -45,21 +44,18 @@ def open_model(served: ServedModel, clock: Callable[[], float]) -> Model:
         path = root / name
         if not path.is_file() or hash_file(path) != manifest.files.get(name):
             raise ArtifactError(f"{path} is missing or was altered; compile the model again.")
-    tokenizer = Tokenizer(
-        (root / TOKENIZER).read_bytes(), bos_token_id=record.bos_token_id, add_bos=False
-    )
-    source = (root / CHAT_TEMPLATE).read_text("utf-8") if record.has_chat_template else ""
-    template = ChatTemplate(
-        source,
-        special_tokens=record.named_tokens,
-        control_strings=tokenizer.control_strings,
-        clock=lambda: datetime.fromtimestamp(clock()),
-    )
+    tokenizer = read_tokenizer(root, record)
+    source, template = "", None
+    if record.has_chat_template:
+        source = (root / CHAT_TEMPLATE).read_text("utf-8")
+        template = compile_template(
+            source, record, tokenizer, clock=lambda: datetime.fromtimestamp(clock())
+        )
     return Model(
         name=served.name,
         fingerprint=f"fp_{hash_file(root / manifests.FILE_NAME).sha256[:FINGERPRINT_DIGITS]}",
         max_seq_len=manifest.limits.max_seq_len,
         tokenizer=tokenizer,
-        chat_template=template if record.has_chat_template else None,
+        chat_template=template,
         has_developer_role="developer" in source,
     )

@@ -131,11 +131,13 @@ class ModelList(msgspec.Struct, frozen=True):
 
 def usage_of(finals: Sequence[AnswerDelta]) -> Usage:
     """Add up the tokens of all answers, given the last delta of each."""
-    prompt_tokens = sum(final.num_prompt_tokens for final in finals)
+    # Choices of one prompt share it.
+    firsts = [final for final in finals if final.choice == 0]
+    prompt_tokens = sum(final.num_prompt_tokens for final in firsts)
     completion_tokens = sum(final.num_generated_tokens for final in finals)
     return Usage(
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
         total_tokens=prompt_tokens + completion_tokens,
-        prompt_tokens_details=PromptTokensDetails(sum(final.num_cached_tokens for final in finals)),
+        prompt_tokens_details=PromptTokensDetails(sum(final.num_cached_tokens for final in firsts)),
     )

@@ -10,9 +10,22 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from builder.errors import RequestError, unknown_name
+from builder.errors import RequestError
+from triton_backend.constraint import Constraint
+from triton_backend.faces.forerun_fields import MAX_SALT_CHARACTERS
+from triton_backend.faces.structured_fields import read_constraint
+from triton_backend.messages import Terms
 from triton_backend.openai.errors import ApiError, refused, shown
-from triton_backend.request import MAX_INT32, SamplingParams
+from triton_backend.openai.not_yet import without_idle
+from triton_backend.openai.response_format import FORMATS, ResponseFormat, constraint_of
+from triton_backend.request import (
+    MAX_BIAS,
+    MAX_CHOICES,
+    MAX_INT32,
+    MAX_PENALTY,
+    MAX_PRIORITY,
+    SamplingParams,
+)
 
 Body = TypeVar("Body", bound="CommonFields")
 
@@ -20,47 +33,9 @@ TokenId = Annotated[int, Meta(ge=0, le=MAX_INT32)]
 TokenIds = Annotated[list[TokenId], Meta(min_length=1)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=1, le=MAX_INT32)]
-
-# Fields that are known and not carried out yet, with the values that ask for nothing (null always does).
-NOT_YET: dict[str, tuple[object, ...]] = {
-    "add_generation_prompt": (True,),
-    "allowed_token_ids": (),
-    "audio": (),
-    "bad_words": ([],),
-    "best_of": (1,),
-    "chat_template": (),
-    "continue_final_message": (False,),
-    "documents": ([],),
-    "echo": (False,),
-    "frequency_penalty": (0, 0.0),
-    "function_call": ("none",),
-    "functions": ([],),
-    "include_stop_str_in_output": (False,),
-    "logit_bias": ({},),
-    "min_p": (0, 0.0),
-    "modalities": (["text"],),
-    "moderation": (),
-    "n": (1,),
-    "parallel_tool_calls": (True,),
-    "prediction": (),
-    "presence_penalty": (0, 0.0),
-    "prompt_cache_options": (),
-    "prompt_cache_retention": (),
-    "prompt_logprobs": (),
-    "reasoning_effort": (),
-    "repetition_penalty": (1, 1.0),
-    "response_format": ({"type": "text"},),
-    "service_tier": ("auto", "default"),
-    "skip_special_tokens": (True,),
-    "store": (False,),
-    "structured_outputs": (),
-    "suffix": ("",),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
-    "use_beam_search": (False,),
-    "verbosity": (),
-    "web_search_options": (),
-}
+Penalty = Annotated[float, Meta(ge=-MAX_PENALTY, le=MAX_PENALTY)]
+Bias = Annotated[float, Meta(ge=-MAX_BIAS, le=MAX_BIAS)]
+_ID = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
 class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,11 +57,23 @@ class CommonFields(msgspec.Struct, frozen=True, kw_only=True):
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     seed: Seed | None = None
     stop: str | list[str] | None = None
-    # Beyond OpenAI, named as other servers name them.
+    n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: dict[str, Bias] | None = None
+    response_format: ResponseFormat | None = None
+    # Beyond OpenAI, named as vLLM names them.
     top_k: Annotated[int, Meta(ge=0, le=MAX_INT32)] | None = None
     min_tokens: Annotated[int, Meta(ge=0, le=MAX_INT32)] | None = None
     stop_token_ids: list[TokenId] | None = None
     ignore_eos: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    repetition_penalty: float | None = None
+    bad_words: list[str] | None = None
+    structured_outputs: dict[str, Any] | None = None
+    priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | None = None
+    cache_salt: Annotated[str, Meta(min_length=1, max_length=MAX_SALT_CHARACTERS)] | None = None
     # Harmless: they label the request, or hint at where to run it.
     user: str | None = None
     metadata: dict[str, str] | None = None
@@ -97,6 +84,25 @@ class CommonFields(msgspec.Struct, frozen=True, kw_only=True):
     def includes_usage(self) -> bool:
         """Whether a stream ends with a chunk of usage."""
         return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def num_choices(self) -> int:
+        """Answers to each prompt."""
+        return self.n or 1
+
+    @property
+    def terms(self) -> Terms:
+        """What the request says besides its prompt and its sampling parameters."""
+        return Terms(
+            cache_salt=self.cache_salt or "",
+            priority=self.priority or 0,
+            bad_words=tuple(self.bad_words or ()),
+        )
+
+    @property
+    def constraint_field(self) -> str:
+        """Name the field that the constraint comes from."""
+        return "structured_outputs" if self.structured_outputs else "response_format"
 
     def sampling(self, *, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
         """Give the sampling parameters for an answer of at most `max_tokens`.
@@ -114,14 +120,35 @@ class CommonFields(msgspec.Struct, frozen=True, kw_only=True):
             "stop_token_ids": _tuple(self.stop_token_ids),
             "stop": (self.stop,) if isinstance(self.stop, str) else _tuple(self.stop),
             "ignore_eos": self.ignore_eos,
+            "include_stop": self.include_stop_str_in_output,
             "logprobs": logprobs,
+            "num_choices": self.n,
+            "min_p": self.min_p,
+            "repetition_penalty": self.repetition_penalty,
+            "presence_penalty": self.presence_penalty,
+            "frequency_penalty": self.frequency_penalty,
+            "logit_bias": _biases(self.logit_bias),
         }
         try:
+            given["constraint"] = self._constraint()
             return SamplingParams(
                 **{name: value for name, value in given.items() if value is not None}
             )
         except RequestError as error:
             raise refused(str(error)) from None
+
+    def _constraint(self) -> Constraint | None:
+        """Give what the answer must conform to.
+
+        Raises:
+            RequestError: two constraints came, or one that is not supported.
+        """
+        constraint = constraint_of(self.response_format)
+        if not self.structured_outputs:
+            return constraint
+        if constraint is not None:
+            raise RequestError("structured_outputs can't be joined with a response_format.")
+        return read_constraint("structured_outputs", self.structured_outputs)
 
 
 class ChatRequest(CommonFields, frozen=True, kw_only=True):
@@ -206,7 +233,7 @@ def decode(body: bytes, kind: type[Body]) -> Body:
         raise ApiError(400, f"the body is not valid JSON: {reason}.", code="invalid_json") from None
     if not isinstance(data, dict):
         raise ApiError(400, "the body must be a JSON object.", code="invalid_type")
-    carried_out = _without_refused(data, kind.__struct_fields__)
+    carried_out = without_idle(data, kind.__struct_fields__)
     try:
         request = msgspec.convert(carried_out, kind)
     except msgspec.ValidationError as error:
@@ -221,28 +248,23 @@ def decode(body: bytes, kind: type[Body]) -> Body:
     return request
 
 
-def _without_refused(data: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
-    """Give the fields in `known`; all others must be among those that may ask for nothing."""
-    kept = {}
-    for name, value in data.items():
-        if name in known:
-            kept[name] = value
-        elif name not in NOT_YET:
-            text = unknown_name("field", shown(name), [*known, *NOT_YET])
-            raise ApiError(400, text, param=shown(name), code="unknown_parameter")
-        elif value is not None and not any(_is_same(value, idle) for idle in NOT_YET[name]):
-            text = f"{name} is not supported with this value; leave it out."
-            raise ApiError(400, text, param=name, code="unsupported_parameter")
-    return kept
+def _biases(biases: dict[str, float] | None) -> tuple[tuple[int, float], ...] | None:
+    """Give the biases by token id.
+
+    Raises:
+        ApiError: a key is no id.
+    """
+    if biases is None:
+        return None
+    for key in biases:
+        if not _ID.fullmatch(key):
+            text = 'logit_bias must have token ids as its keys, such as "50256".'
+            raise ApiError(400, text, param="logit_bias", code="invalid_value")
+    return tuple((int(key), bias) for key, bias in biases.items())
 
 
 def _tuple(values: list[Any] | None) -> tuple[Any, ...] | None:
     return None if values is None else tuple(values)
-
-
-def _is_same(value: object, other: object) -> bool:
-    """Whether two JSON values are the same; true is not 1."""
-    return type(value) is type(other) and value == other
 
 
 def _invalid(message: str) -> ApiError:
@@ -255,5 +277,7 @@ def _invalid(message: str) -> ApiError:
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", reason, re.DOTALL):
         text = f"{param} has no field {shown(unknown[1])!r}."
         return ApiError(400, text, param=param, code="unknown_parameter")
+    if reason.startswith("Invalid value "):  # of a tag, which it repeats
+        reason = f"Must be one of {', '.join(FORMATS)}"
     code = "invalid_type" if ", got `" in reason else "invalid_value"
     return ApiError(400, f"{param}: {reason[0].lower()}{reason[1:]}.", param=param, code=code)

@@ -25,6 +25,8 @@ class ShimSettings:
     models: tuple[ServedModel, ...]
     api_keys: tuple[str, ...] = field(default=(), repr=False)
     """Keys that open every route; without any, all routes are open."""
+    secret: bytes = field(default=b"", repr=False)
+    """The deployment's, by which the engine host believes who a caller is; without one nobody shares blocks."""
     max_body_bytes: int = 4 * 2**20
     max_connections: int = 1024
     """Open at once; a further one is told to try again. Never more than half of the files that may be open."""

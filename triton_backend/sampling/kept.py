@@ -5,7 +5,7 @@ is told by its mass alone, so each step of the chain only lowers the mass. Where
 tell it, bounds of it often still decide the draw.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ Bool = NDArray[np.bool_]
 class Kept:
     """R rows, of which the M likeliest of V tokens are at hand. The likeliest weighs 1."""
 
+    weights: Float64
+    """`[R, M]` weight of each token at hand, largest first."""
     cumulative: Float64
     """`[R, M + 1]` weight of the tokens up to each, summed one by one: the same for every M. The last
     column is infinite, so that every search in a row finds a place."""
@@ -36,7 +38,7 @@ class Kept:
 
     def with_mass(self, mass: Float64) -> "Kept":
         """Keep less (or as much): `mass` `[2, R]`."""
-        return Kept(self.cumulative, mass, self.next_weight, self.vocab_size)
+        return replace(self, mass=mass)
 
     def ranks_reaching(self, wanted: Float64) -> Int64:
         """Give the first rank whose cumulative weight is at least `wanted` `[2, R]`; M if none is."""

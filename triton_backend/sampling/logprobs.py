@@ -8,21 +8,25 @@ import numpy as np
 from builder.artifact.step import Float32, RowAsks, StepResult
 from builder.targets.executor import result_from_rows
 from triton_backend.request import TokenLogprobs
-from triton_backend.sequence import Sequence
+from triton_backend.rows import LogitRow
 
 
 def asked_logprobs(
-    sequences: list[Sequence], token_ids: list[int | None], result: StepResult
+    rows: list[LogitRow], token_ids: list[int | None], result: StepResult
 ) -> dict[int, TokenLogprobs]:
-    """Give, by row, the log-probabilities of the rows that ask for them and got a token.
+    """Give, by row, the log-probabilities of the rows that ask for them.
 
-    `result` is the executor's own, before any id was banned.
+    For a row that was drawn they are of its entry in `token_ids` (nothing where that is None), for one in
+    a prompt of the token that follows there. `result` is the executor's own, before anything was edited.
     """
-    return {
-        row: logprobs_of(result.full_row(row), token_id, sequence.request.params.logprobs)
-        for row, (sequence, token_id) in enumerate(zip(sequences, token_ids, strict=True))
-        if sequence.request.params.logprobs is not None and token_id is not None
-    }
+    told = {}
+    for place, (row, drawn) in enumerate(zip(rows, token_ids, strict=True)):
+        params = row.sequence.request.params
+        num_top = params.prompt_logprobs if row.num_behind else params.logprobs
+        token_id = row.next_token_id if row.num_behind else drawn
+        if num_top is not None and token_id is not None:
+            told[place] = logprobs_of(result.full_row(place), token_id, num_top)
+    return told
 
 
 def logprobs_of(row: Float32, token_id: int, num_top: int) -> TokenLogprobs:

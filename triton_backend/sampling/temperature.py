@@ -3,13 +3,13 @@
 import numpy as np
 
 from builder.artifact.step import Float32
-from triton_backend.sampling.kept import Kept
+from triton_backend.sampling.kept import Float64, Kept
 
 
-def weigh(logits: Float32, temperatures: Float32, logsumexp: Float32, *, vocab_size: int) -> Kept:
+def weigh(logits: Float32, temperatures: Float32, logsumexp: Float64, *, vocab_size: int) -> Kept:
     """Weigh logits `[R, M]`, largest first, at `temperatures` `[R]`; keep the whole vocabulary.
 
-    `logsumexp` `[R]` tells the mass of the whole row. It was taken at the temperature as float32, so
+    `logsumexp` `[2, R]` tells the mass of the whole row, at least and at most. It was taken at the temperature as float32, so
     the weights are too; all else is float64.
     """
     num_rows, num_tokens = logits.shape
@@ -19,10 +19,10 @@ def weigh(logits: Float32, temperatures: Float32, logsumexp: Float32, *, vocab_s
     cumulative = np.empty((num_rows, num_tokens + 1))
     weights.cumsum(axis=1, out=cumulative[:, :-1])
     cumulative[:, -1] = np.inf
-    mass = np.exp(logsumexp - largest / scale)
     return Kept(
+        weights=weights,
         cumulative=cumulative,
-        mass=np.array([mass, mass]),
+        mass=np.exp(logsumexp - largest / scale),
         next_weight=weights[:, -1] if num_tokens < vocab_size else np.zeros(num_rows),
         vocab_size=vocab_size,
     )

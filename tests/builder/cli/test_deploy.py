@@ -8,7 +8,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from builder.cli.main import main
+from triton_backend.config import EngineConfig
 from triton_backend.launcher import deploy
+from triton_backend.launcher.deployed import read_repository
 
 
 def run(*arguments: object) -> Result:
@@ -38,6 +40,35 @@ def test_names_and_threads_are_options(artifact_folder: Path, tmp_path: Path) ->
     result = run("deploy", artifact_folder, tmp_path / "repository", *names)
     assert result.stdout.endswith(": a and b\n")
     assert '"3"' in (tmp_path / "repository" / "a" / "config.pbtxt").read_text()
+
+
+def test_every_setting_of_the_engine_is_an_option(artifact_folder: Path, tmp_path: Path) -> None:
+    digest = "ab" * 32
+    options = [
+        *("--policy", "fair", "--max-waiting", 7, "--max-waiting-tokens", 900),
+        *("--max-chunk-tokens", 64, "--no-prefix-reuse", "--cache-ttl", 1.5),
+        *("--common-prefix", f"3:{digest}", "--common-prefix", f"5:{digest}"),
+        *("--speculate", "--max-draft-tokens", 2),
+    ]
+    assert run("deploy", artifact_folder, tmp_path / "repository", *options).exit_code == 0
+    for front in read_repository(tmp_path / "repository").fronts:
+        assert front.settings.engine == EngineConfig(
+            policy="fair",
+            max_waiting=7,
+            max_waiting_tokens=900,
+            max_chunk_tokens=64,
+            prefix_reuse=False,
+            cache_ttl_s=1.5,
+            common_prefixes=((3, digest), (5, digest)),
+            speculation=True,
+            max_draft_tokens=2,
+        )
+
+
+def test_a_common_prefix_of_another_form_is_refused(artifact_folder: Path, tmp_path: Path) -> None:
+    result = run("deploy", artifact_folder, tmp_path / "repository", "--common-prefix", "3:ab")
+    assert result.stderr.startswith("error: a common prefix must be a number of tokens, a colon")
+    assert result.exit_code == 2
 
 
 def test_what_was_deployed_is_valid(repository: Path, artifact_folder: Path) -> None:
@@ -86,6 +117,14 @@ def test_what_a_repository_holds_of_others_is_said(repository: Path) -> None:
     (repository / "other").mkdir()
     (repository / "other" / "config.pbtxt").write_text('name: "other"')
     assert run("validate", repository).stdout.endswith("other: not written by builder deploy\n")
+
+
+def test_a_path_that_is_not_utf_8_is_said_in_escapes(artifact_folder: Path, tmp_path: Path) -> None:
+    repository = tmp_path / "\udcff"
+    result = run("deploy", artifact_folder, repository)
+    assert result.exit_code == 0
+    assert result.stdout == f"{tmp_path}/\\udcff: artifact and vllm_model\n"
+    assert run("validate", repository).exit_code == 0
 
 
 def test_a_stop_signal_lets_deploy_clean_up(

@@ -90,6 +90,17 @@ def test_an_interrupt_is_one_line() -> None:
     assert result.exit_code == 1
 
 
+@pytest.mark.parametrize("attribute", ["__cause__", "__context__"])
+def test_an_interrupt_that_a_package_turned_into_an_error_of_its_own_is_one(attribute: str) -> None:
+    """Such as numpy's, in the middle of its import."""
+    error, between = ImportError("could not be imported"), RuntimeError()
+    setattr(between, attribute, KeyboardInterrupt())
+    error.__cause__ = between
+    result = run(error)
+    assert result.stderr == "error: interrupted\n"
+    assert result.exit_code == 1
+
+
 def test_an_exception_nobody_meant_is_called_a_defect_and_its_text_is_not_shown() -> None:
     result = run(KeyError("a secret prompt"))
     assert result.stderr.startswith("error: KeyError at ")

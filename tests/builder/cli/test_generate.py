@@ -137,3 +137,67 @@ def test_the_engine_is_opened_as_asked_and_closed_afterwards(
     (executor,) = executors
     assert executor.opened_with == ("cpu", 2)
     assert executor.is_closed
+
+
+@pytest.mark.usefixtures("executors")
+def test_each_prompt_has_as_many_answers_as_are_asked_for(tiny_artifact: Path) -> None:
+    flags = ["--temperature", 1, "--seed", 7, "--max-tokens", 8, "--ignore-eos", "--json", "-n", 2]
+    lines = generate(tiny_artifact, "a", "b", *flags).stdout.splitlines()
+    assert [json.loads(line)["index"] for line in lines] == [0, 1, 2, 3]
+    texts = [json.loads(line)["text"] for line in lines]
+    assert len(set(texts)) == 4
+    alone = generate(tiny_artifact, "b", *flags).stdout.splitlines()
+    assert [json.loads(line)["text"] for line in alone] == texts[2:]
+
+
+@pytest.mark.usefixtures("executors")
+def test_answers_follow_a_schema(tiny_artifact: Path, tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text('{"enum": ["yes", "no"]}')
+    flags = ["--json-schema", tmp_path / "schema.json", "--temperature", 1, "-n", 4, "--seed", 1]
+    result = generate(tiny_artifact, "a", *flags)
+    assert set(result.stdout.splitlines()) <= {'"yes"', '"no"'}
+    assert len(result.stdout.splitlines()) == 4
+
+
+@pytest.mark.usefixtures("executors")
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{secret", "error: the schema of --json-schema is not a JSON schema"),
+        (b'{"not": {"const": "secret"}}', "error: the schema of --json-schema"),
+        (b"\xff", "schema.json is not UTF-8 text; convert it first"),
+        (None, "error: --json-schema names no file: "),
+    ],
+)
+def test_a_schema_that_can_not_be_used_is_refused(
+    tiny_artifact: Path, tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / "schema.json").write_bytes(content)
+    result = generate(tiny_artifact, "a", "--json-schema", tmp_path / "schema.json")
+    assert message in result.stderr
+    assert "secret" not in result.stderr
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+@pytest.mark.usefixtures("executors")
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--repetition-penalty", 10),
+        ("--presence-penalty", 2),
+        ("--frequency-penalty", 2),
+        ("--min-p", 1),
+    ],
+)
+def test_every_further_sampling_field_counts(tiny_artifact: Path, flags: tuple[str, float]) -> None:
+    drawn = ["--temperature", 1, "--seed", 7, "--max-tokens", 60, "--ignore-eos"]
+    plain, other = (generate(tiny_artifact, "a", *drawn, *more) for more in ((), flags))
+    assert other.exit_code == 0
+    assert plain.stdout_bytes != other.stdout_bytes
+
+
+def test_a_penalty_out_of_bounds_is_refused_before_anything_is_loaded(tiny_artifact: Path) -> None:
+    result = generate(tiny_artifact, "a", "--presence-penalty", 3)
+    assert "presence_penalty must be a number from -2 to 2; got 3" in result.stderr
+    assert result.exit_code == 2

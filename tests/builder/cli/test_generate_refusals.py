@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.cli import generate as generate_command
-from builder.cli import machine
+from builder.cli import machine, prompts
 from builder.targets.scripted.execute import ScriptedExecutor
 from tests.builder.cli.scripted_engine import Watched, generate
 from triton_backend.tokenizer import Tokenizer
@@ -91,7 +90,7 @@ def test_text_that_could_never_fit_is_refused_unread(
 def test_a_stdin_without_an_end_is_not_read_to_it(
     tiny_artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generate_command, "MAX_STDIN_BYTES", 10)
+    monkeypatch.setattr(prompts, "MAX_STDIN_BYTES", 10)
     result = generate(tiny_artifact, "-", stdin=b"x" * 11)
     assert result.stderr == "error: stdin has more than 10 bytes, which is no prompt of a model\n"
     assert result.exit_code == 2

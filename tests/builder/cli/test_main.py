@@ -26,7 +26,9 @@ Options:
 Commands:
   compile   Compile a checkpoint into one artifact.
   inspect   Show what an artifact is and holds.
+  verify    Prove that an artifact is whole and its answers repeatable.
   generate  Generate text with an artifact.
+  simulate  Compare scheduling policies on a virtual clock.
   deploy    Write an artifact into a Triton model repository.
   validate  Check a Triton model repository without a server.
   serve     Serve a model repository in Triton, and as an OpenAI API.

@@ -88,7 +88,7 @@ def test_a_step_that_fails_is_one_line_unless_debug_is_asked_for(
     program = [sys.executable, "-c", FAILING, *flags, "generate", str(tiny_artifact), "Hello"]
     result = subprocess.run(program, capture_output=True, text=True, check=False)
     assert result.stderr.count("Traceback") == num_tracebacks
-    assert result.stderr.count("a step of 1 sequences failed: EngineError") == num_tracebacks
+    assert result.stderr.count("a step of 1 sequences failed: the device is gone") == num_tracebacks
     last = result.stderr.splitlines()[-1]
     assert last == "error: no complete answer for prompt 1: the engine failed: the device is gone"
     assert result.stdout == "\n"

@@ -7,7 +7,7 @@ import pytest
 
 from builder.cli.run import Outcome, run_requests
 from builder.errors import RequestError
-from triton_backend.request import Delta, FinishReason, Request
+from triton_backend.request import Delta, FinishReason, Request, SamplingParams
 
 
 class ListedEngine:
@@ -46,7 +46,9 @@ class Heard:
         self.events.append((index, outcome.finish_reason.value))
 
 
-def delta(name: str, text: str, count: int, reason: FinishReason | None = None) -> Delta:
+def delta(
+    name: str, text: str, count: int, reason: FinishReason | None = None, *, choice: int = 0
+) -> Delta:
     return Delta(
         request_id=name,
         token_ids=(1,),
@@ -55,6 +57,8 @@ def delta(name: str, text: str, count: int, reason: FinishReason | None = None) 
         stop_reason=None,
         num_prompt_tokens=3,
         num_generated_tokens=count,
+        choice=choice,
+        is_last=reason is not None,
     )
 
 
@@ -105,3 +109,19 @@ def test_a_refused_prompt_is_named_and_no_step_is_run_for_the_others() -> None:
 def test_a_single_refused_prompt_needs_no_number() -> None:
     with pytest.raises(RequestError, match=r"^the prompt has 9 tokens"):
         run(ListedEngine(refuse="a"), "a")
+
+
+def test_choices_are_answers_of_their_own_after_those_of_the_prompt_before() -> None:
+    params = SamplingParams(num_choices=2)
+    asked = [Request(name, (1, 2, 3), params) for name in "ab"]
+    engine = ListedEngine(
+        [delta(name, "x", 1, choice=choice) for name, choice in (("a", 1), ("b", 0))],
+        [
+            delta(name, "y", count, FinishReason.STOP, choice=choice)
+            for name, choice, count in (("a", 1, 2), ("a", 0, 3), ("b", 0, 4), ("b", 1, 5))
+        ],
+    )
+    output, ticks = Heard(), itertools.count()
+    outcomes = run_requests(engine, asked, output=output, clock=lambda: float(next(ticks)))
+    assert [outcome.num_generated_tokens for outcome in outcomes] == [3, 2, 4, 5]
+    assert output.events[:2] == [(1, "x"), (2, "x")]

@@ -6,8 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from builder.cli.main import main
-from builder.cli.serve import read_keys, shim_settings, urls
-from builder.errors import UserError
+from builder.cli.serve import shim_settings, urls
 from triton_backend.front_settings import FrontSettings
 from triton_backend.launcher.addresses import Addresses
 from triton_backend.launcher.deployed import Front, Repository
@@ -54,26 +53,25 @@ def test_a_port_out_of_range_is_a_usage_error(repository: Path) -> None:
     assert result.exit_code == 2
 
 
-def test_keys_are_lines(tmp_path: Path) -> None:
-    (tmp_path / "keys").write_text("  one \n\ntwo\n")
-    assert read_keys(tmp_path / "keys") == ("one", "two")
+@pytest.mark.parametrize("option", ["--ready-timeout", "--drain-timeout"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e12", "-1", "x"])
+def test_seconds_are_a_number_up_to_a_day(repository: Path, option: str, value: str) -> None:
+    result = serve(repository, f"{option}={value}")
+    assert result.exit_code == 2
+    assert option in result.stderr
 
 
-def test_without_a_file_no_key_is_needed() -> None:
-    assert read_keys(None) == ()
+@pytest.mark.parametrize("host", ["", "::1", "300.1.1.1"])
+def test_a_host_that_triton_can_t_listen_on_is_refused(repository: Path, host: str) -> None:
+    result = serve(repository, f"--host={host}")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: --host ")
 
 
-@pytest.mark.parametrize("text", ["", "\n  \n"])
-def test_a_file_without_a_key_is_refused(tmp_path: Path, text: str) -> None:
-    """It would leave open what it was given to close."""
-    (tmp_path / "keys").write_text(text)
-    with pytest.raises(UserError, match="holds no key"):
-        read_keys(tmp_path / "keys")
-
-
-def test_a_file_of_keys_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no file of keys at"):
-        read_keys(tmp_path / "nowhere")
+def test_a_repository_whose_path_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    result = serve(tmp_path / "\udcff")
+    assert result.exit_code == 2
+    assert "there is no model in a repository at" in result.stderr
 
 
 def test_the_shim_serves_the_models_with_our_own_face() -> None:
@@ -82,13 +80,14 @@ def test_the_shim_serves_the_models_with_our_own_face() -> None:
         for name in ("a", "b")
         for face in ("forerun", "vllm")
     )
-    settings = shim_settings(Repository(fronts, (), ()), ADDRESSES, ("key",))
+    settings = shim_settings(Repository(fronts, (), ()), ADDRESSES, ("key",), secret=b"s" * 32)
     assert [(model.name, model.artifact) for model in settings.models] == [
         ("forerun_a", Path("/artifacts/a")),
         ("forerun_b", Path("/artifacts/b")),
     ]
     assert settings.grpc_address == "127.0.0.1:2"
     assert settings.api_keys == ("key",)
+    assert settings.secret == b"s" * 32
 
 
 def test_every_service_has_a_url() -> None:

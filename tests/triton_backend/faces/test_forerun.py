@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from builder.errors import RequestError
+from triton_backend.constraint import Constraint, ConstraintKind
 from triton_backend.faces import FACES, find_face
-from triton_backend.faces.forerun import ALWAYS, ASKED, FORERUN
-from triton_backend.messages import News, PlainText, Segments, TokenIds
+from triton_backend.faces.forerun import ALWAYS, ASKED, FORERUN, OF_PROMPT
+from triton_backend.faces.forerun_fields import SCALARS
+from triton_backend.messages import Claim, News, PlainText, Segments, Terms, TokenIds
 from triton_backend.protocol import Array, Ask, Inputs, floats, integers, strings
 from triton_backend.request import FinishReason, SamplingParams, TokenLogprobs
-from triton_backend.segments import Segment, SegmentKind
+from triton_backend.segments import MAX_SEGMENTS, Segment, SegmentKind
 
 ALL = frozenset(tensor.name for tensor in FORERUN.outputs)
 WANTED = ALL - {"num_cached_tokens"}
@@ -32,7 +34,7 @@ def read(
 
 
 def written(ask: Ask, news: News) -> dict[str, list[Any]]:
-    return {name: array.tolist() for name, array in ask.write(news).items()}
+    return {name: array.tolist() for name, array in ask.write([news])[0].items()}
 
 
 def test_a_bare_prompt_asks_for_a_stream_with_the_defaults() -> None:
@@ -66,8 +68,37 @@ def test_every_input_counts() -> None:
         ignore_eos=np.array([True]),
         logprobs=integers(2),
         stream=np.array([False]),
+        include_stop=np.array([True]),
+        prompt_logprobs=integers(1),
+        num_choices=integers(3),
+        min_p=floats(0.05),
+        repetition_penalty=floats(1.1),
+        presence_penalty=floats(0.5),
+        frequency_penalty=floats(-0.5),
+        logit_bias_ids=integers(3, 4),
+        logit_bias=floats(0.1, -100),
+        bad_words=strings(b"no", "né".encode()),
+        logits_processors=strings(b"mine"),
+        constraint_kind=strings(b"regex"),
+        constraint=strings(b"a+"),
+        speculation=np.array([True]),
+        priority=integers(-2),
+        cache_salt=strings(b"mine"),
+        no_store=np.array([True]),
     )
+    assert ask.terms == Terms(cache_salt="mine", store=False, priority=-2, bad_words=("no", "né"))
     assert ask.params == SamplingParams(
+        min_p=0.05,
+        include_stop=True,
+        prompt_logprobs=1,
+        num_choices=3,
+        repetition_penalty=1.1,
+        presence_penalty=0.5,
+        frequency_penalty=-0.5,
+        logit_bias=((3, 0.1), (4, -100.0)),
+        logits_processors=("mine",),
+        constraint=Constraint(ConstraintKind.REGEX, "a+"),
+        speculation=True,
         temperature=0.7,
         top_k=40,
         top_p=0.95,
@@ -91,6 +122,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"segments": strings(b"a")}, "equally many; got 1 and 0."),
     (
+        {
+            "segments": strings(*[b"a"] * (MAX_SEGMENTS + 1)),
+            "segment_kinds": strings(*[b"text"] * (MAX_SEGMENTS + 1)),
+        },
+        "a prompt has at most 131072 segments; got 131073. Join neighbouring texts.",
+    ),
+    (
         {"segments": strings(b"a", b"b"), "segment_kinds": strings(b"text")},
         "equally many; got 2 and 1.",
     ),
@@ -105,6 +143,24 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"text": strings(b"a"), "max_tokens": integers(0)}, "max_tokens must be an integer from 1"),
     ({"text": strings(b"a"), "logprobs": integers(21)}, "logprobs must be an integer from 0 to 20"),
     ({"text": strings(b"a"), "stop": strings(b"")}, "stop[0] must have 1 to 1024 characters"),
+    (
+        {"text": strings(b"a"), "logit_bias_ids": integers(1)},
+        "logit_bias_ids and logit_bias must be equally many; got 1 and 0.",
+    ),
+    ({"text": strings(b"a"), "constraint": strings(b"secret")}, "constraint belong together; one"),
+    (
+        {
+            "text": strings(b"a"),
+            "constraint": strings(b"a"),
+            "constraint_kind": strings(b"secret"),
+        },
+        "constraint_kind must be one of json_schema, regex, choice, grammar.",
+    ),
+    ({"text": strings(b"a"), "num_choices": integers(0)}, "num_choices must be an integer from 1"),
+    (
+        {"text": strings(b"a"), "cache_salt": strings(b"s" * 257)},
+        "cache_salt must have at most 256 characters; got 257.",
+    ),
 ]
 
 
@@ -124,6 +180,34 @@ def test_a_parameter_is_refused_by_name() -> None:
     assert read({"id": "r1"}).prompt == PlainText("hi")
 
 
+def test_who_vouches_for_a_caller_comes_in_parameters() -> None:
+    claim: dict[str, object] = {"tenant": "t", "tenant_expires": 7, "tenant_tag": "ab"}
+    assert read(claim).terms == Terms(claim=Claim("t", 7, "ab"))
+    assert read().terms.claim is None
+
+
+@pytest.mark.parametrize(
+    "change", [{"tenant_expires": "7"}, {"tenant_expires": True}, {"tenant": 7}]
+)
+def test_a_claim_of_a_wrong_type_is_refused_by_name(change: dict[str, object]) -> None:
+    claim = {"tenant": "t", "tenant_expires": 7, "tenant_tag": "ab"} | change
+    with pytest.raises(RequestError, match=f"the parameter {next(iter(change))} must be a"):
+        read(claim)
+
+
+def test_half_a_claim_is_refused() -> None:
+    with pytest.raises(RequestError, match="belong together; got only tenant and tenant_tag"):
+        read({"tenant": "t", "tenant_tag": "ab"})
+
+
+def test_every_input_of_one_value_is_read() -> None:
+    """A tensor of the table that nothing reads would be ignored without a word."""
+    others = {"token_ids", "text", "segments", "segment_kinds", "stream", "stop", "stop_token_ids"}
+    others |= {"logit_bias_ids", "logit_bias", "bad_words", "logits_processors", "constraint"}
+    others |= {"constraint_kind", "priority", "cache_salt", "no_store"}
+    assert {tensor.name for tensor in FORERUN.inputs} == others | set(SCALARS)
+
+
 def test_a_running_answer_has_its_tokens_and_its_counts() -> None:
     assert written(read(), RUNNING) == {
         "token_ids": [5, 6],
@@ -141,7 +225,8 @@ def test_bytes_come_only_to_clients_that_name_what_they_want() -> None:
     news = News(
         *(1, (5,), "", (b"\xc3",), 3, 4), logprobs=TOLD[:1], top_bytes=((b"\xc3", b"\xff"),)
     )
-    everything = read(wanted=ALL, text=strings(b"hi"), logprobs=integers(2))
+    logprobs = {"logprobs": integers(2), "prompt_logprobs": integers(0)}
+    everything = read(wanted=ALL, text=strings(b"hi"), **logprobs)
     assert set(written(everything, news)) == ALL - {"token_bytes", "top_bytes"}
     json.dumps(
         [
@@ -175,7 +260,24 @@ def test_logprobs_come_flattened_to_those_who_ask() -> None:
     assert asked["top_ids"] == [5, 9, 8, 6]
     assert asked["top_logprobs"] == [-0.5, -1.25, -0.25, -2.0]
     assert asked["top_bytes"] == [b"a", b"\xff", b"", b"b"]
-    assert not written(read(), news).keys() & {tensor.name for tensor, _ in ASKED}
+    assert not written(read(), news).keys() & {tensor.name for tensor, _ in ASKED + OF_PROMPT}
+
+
+def test_logprobs_of_a_prompt_come_flattened_to_those_who_ask() -> None:
+    asked = read(text=strings(b"hi"), prompt_logprobs=integers(2))
+    first = written(asked, News(1, (5,), "a", (b"a",), 3, 1, prompt_logprobs=TOLD))
+    assert first["prompt_logprobs"] == [-0.5, -np.inf]
+    assert first["prompt_top_ids"] == [5, 9, 8, 6]
+    assert first["prompt_top_logprobs"] == [-0.5, -1.25, -0.25, -2.0]
+    assert not first.keys() & {tensor.name for tensor, _ in ASKED}
+    later = written(asked, RUNNING)
+    assert [later[tensor.name] for tensor, _ in OF_PROMPT] == [[], [], []]
+
+
+def test_each_choice_has_a_response_of_its_own() -> None:
+    news = [News(1, (5,), "a", (b"a",), 3, 1, choice=choice) for choice in (2, 0)]
+    responses = read(num_choices=integers(3), text=strings(b"hi")).write(news)
+    assert [each["choice"].tolist() for each in responses] == [[2], [0]]
 
 
 def test_only_wanted_outputs_are_written() -> None:
@@ -187,8 +289,9 @@ def test_only_wanted_outputs_are_written() -> None:
 def test_every_output_has_the_type_and_length_of_its_table(tensor: Any) -> None:
     news = News(1, (5,), "a", (b"a",), 3, 4, logprobs=TOLD[:1], top_bytes=((b"a", b"b"),))
     wanted = frozenset({tensor.name})
-    ask = read(wanted=wanted, text=strings(b"hi"), logprobs=integers(2))
-    array = ask.write(news)[tensor.name]
+    logprobs = {"logprobs": integers(2), "prompt_logprobs": integers(0)}
+    ask = read(wanted=wanted, text=strings(b"hi"), **logprobs)
+    array = ask.write([news])[0][tensor.name]
     kinds = {"INT32": np.int32, "FP32": np.float32, "STRING": np.object_}
     assert array.dtype == kinds[tensor.data_type]
     assert array.ndim == 1
@@ -198,4 +301,4 @@ def test_every_output_has_the_type_and_length_of_its_table(tensor: Any) -> None:
 def test_the_table_of_faces_finds_it() -> None:
     assert find_face("forerun") is FORERUN
     assert set(FACES) == {"forerun", "vllm"}
-    assert FORERUN.outputs == tuple(tensor for tensor, _ in ALWAYS + ASKED)
+    assert FORERUN.outputs == tuple(tensor for tensor, _ in ALWAYS + ASKED + OF_PROMPT)

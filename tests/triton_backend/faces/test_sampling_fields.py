@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 
 from builder.errors import RequestError
-from triton_backend.faces.sampling_fields import NEUTRAL, SUPPORTED, sampling_params
+from triton_backend.constraint import Constraint, ConstraintKind
+from triton_backend.faces.sampling_fields import (
+    NEUTRAL,
+    SUPPORTED,
+    TERMS,
+    sampling_params,
+    terms_of,
+)
+from triton_backend.messages import Terms
 from triton_backend.request import SamplingParams
 
 
@@ -31,7 +39,23 @@ from triton_backend.request import SamplingParams
         ({"ignore_eos": "True"}, {"ignore_eos": True}),
         ({"ignore_eos": "false"}, {}),
         ({"logprobs": 2}, {"logprobs": 2}),
-        (dict.fromkeys([*SUPPORTED, *NEUTRAL]), {}),
+        ({"n": "3", "min_p": 0.1}, {"num_choices": 3, "min_p": 0.1}),
+        (
+            {"presence_penalty": 1, "frequency_penalty": "-0.5", "repetition_penalty": 1.5},
+            {"presence_penalty": 1, "frequency_penalty": -0.5, "repetition_penalty": 1.5},
+        ),
+        ({"include_stop_str_in_output": True}, {"include_stop": True}),
+        ({"logit_bias": {"7": 1.5, "8": -100}}, {"logit_bias": ((7, 1.5), (8, -100))}),
+        ({"logit_bias": {}}, {}),
+        (
+            {"structured_outputs": {"regex": "a+", "json": None}},
+            {"constraint": Constraint(ConstraintKind.REGEX, "a+")},
+        ),
+        (
+            {"guided_decoding": '{"choice": ["a", "é"]}'},
+            {"constraint": Constraint(ConstraintKind.CHOICE, '["a", "é"]')},
+        ),
+        (dict.fromkeys([*SUPPORTED, *TERMS, *NEUTRAL]), {}),
     ],
 )
 def test_supported_fields_are_taken(fields: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -56,11 +80,45 @@ def test_any_other_value_of_what_is_not_supported_is_refused_by_name(name: str) 
 
 
 @pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("best_of", True),
+        ("use_beam_search", 0),
+        ("detokenize", 1),
+        ("skip_special_tokens", 1.0),
+    ],
+)
+def test_true_is_no_number_and_no_number_is_true(name: str, value: object) -> None:
+    with pytest.raises(RequestError, match=f"sampling field {name} is not supported"):
+        sampling_params({name: value})
+
+
+@pytest.mark.parametrize("name", ["n", "repetition_penalty", "presence_penalty", "min_p"])
+def test_true_is_no_number_of_a_field_that_takes_one(name: str) -> None:
+    with pytest.raises(RequestError, match=r"must be (an integer|a number) from .* got True\."):
+        sampling_params({name: True})
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("0.5", 0.5), (".5", 0.5), ("5.", 5.0), ("+5", 5.0), ("5e-1", 0.5)]
+)
+def test_a_number_may_be_spelled(text: str, number: float) -> None:
+    assert sampling_params({"temperature": text}).temperature == number
+
+
+@pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"temprature": 1}, "unknown sampling field 'temprature'. Did you mean temperature?"),
         ({"temperature": "hot"}, "temperature must be a number; got a str of 3 characters."),
-        ({"temperature": "nan"}, "temperature must be a number from 0 to 100; got nan."),
+        ({"temperature": "nan"}, "temperature must be a number; got a str of 3 characters."),
+        ({"temperature": "Infinity"}, "temperature must be a number; got a str of 8 characters."),
+        ({"temperature": "0_1"}, "temperature must be a number; got a str of 3 characters."),
+        ({"temperature": " 1"}, "temperature must be a number; got a str of 2 characters."),
+        ({"temperature": "."}, "temperature must be a number; got a str of 1 characters."),
+        ({"max_tokens": "1_0"}, "max_tokens must be a number; got a str of 3 characters."),
+        ({"max_tokens": "\uff11\uff10"}, "max_tokens must be a number; got a str of 2 characters."),
+        ({"max_tokens": "9" * 5000}, "max_tokens must be a number; got a str of 5000 characters."),
         ({"temperature": -1}, "temperature must be a number from 0 to 100; got -1."),
         ({"temperature": True}, "temperature must be a number from 0 to 100; got True."),
         ({"temperature": [1]}, "temperature must be a number from 0 to 100; got a list."),
@@ -75,12 +133,47 @@ def test_any_other_value_of_what_is_not_supported_is_refused_by_name(name: str) 
         ({"stop_token_ids": ["3"]}, "stop_token_ids[0] must be an integer"),
         ({"ignore_eos": "yes"}, "ignore_eos must be true or false; got a str of 3 characters."),
         ({"ignore_eos": 1}, "ignore_eos must be true or false; got 1."),
+        ({"logit_bias": [1]}, "logit_bias must be an object of biases by token id."),
+        ({"logit_bias": {"secret": 1}}, "an id of logit_bias must be a number; got a str of 6"),
+        ({"logit_bias": {"5": "much"}}, "logit_bias must be a number; got a str"),
+        ({"logit_bias": {"5": 101}}, "the bias of logit_bias[0] must be a number from -100"),
+        ({"guided_decoding": "{secret"}, "guided_decoding must be a JSON object; it is no JSON."),
+        ({"guided_decoding": [1]}, "guided_decoding must be a JSON object."),
+        ({"structured_outputs": {"regex": 7}}, "structured_outputs.regex must be a string."),
+        (
+            {"structured_outputs": {"regex": "a"}, "guided_decoding": {"regex": "a"}},
+            "guided_decoding says the same as another field",
+        ),
         ({"logprobs": 21}, "logprobs must be an integer from 0 to 20; got 21."),
     ],
 )
 def test_what_is_wrong_is_refused_by_name(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError) as caught:
         sampling_params(fields)
+    assert message in str(caught.value)
+
+
+def test_other_fields_are_read_beside_the_parameters() -> None:
+    fields = {"bad_words": ["no"], "priority": "-2", "top_k": 3}
+    assert sampling_params(fields) == SamplingParams(top_k=3)
+    assert terms_of(fields) == Terms(priority=-2, bad_words=("no",))
+    assert terms_of(dict.fromkeys(TERMS)) == terms_of({"bad_words": [], "priority": 0}) == Terms()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"bad_words": "secret"}, "bad_words must be a list."),
+        ({"bad_words": ["a", 3]}, "bad_words[1] must be a str; got 3."),
+        ({"priority": 1.5}, "priority must be an integer from"),
+        ({"priority": "soon"}, "priority must be a number; got a str of 4 characters."),
+    ],
+)
+def test_what_is_wrong_in_other_fields_is_refused_by_name(
+    fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        terms_of(fields)
     assert message in str(caught.value)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from builder.errors import RequestError
 from triton_backend.faces.vllm import VLLM
-from triton_backend.messages import ControlText, News
+from triton_backend.messages import ControlText, News, Terms
 from triton_backend.protocol import Array, Ask, Inputs, strings
 from triton_backend.request import FinishReason, SamplingParams, TokenLogprobs
 
@@ -32,7 +32,7 @@ def read(parameters: dict[str, object] | None = None, **arrays: Array) -> Ask:
 
 
 def written(ask: Ask, news: News) -> dict[str, list[Any]]:
-    return {name: array.tolist() for name, array in ask.write(news).items()}
+    return {name: array.tolist() for name, array in ask.write([news])[0].items()}
 
 
 def test_special_tokens_of_the_prompt_count_and_one_answer_is_the_default() -> None:
@@ -82,7 +82,7 @@ def test_counts_are_of_the_prompt_and_of_the_response() -> None:
         return_num_output_tokens=boolean(True),
         return_finish_reason=boolean(True),
     )
-    first, last = ask.write(FIRST), ask.write(LAST)
+    (first,), (last,) = ask.write([FIRST]), ask.write([LAST])
     assert first["num_input_tokens"].dtype == first["num_output_tokens"].dtype == np.uint32
     assert [tensors["num_input_tokens"].tolist() for tensors in (first, last)] == [[3], [3]]
     assert [tensors["num_output_tokens"].tolist() for tensors in (first, last)] == [[1], [2]]
@@ -142,7 +142,8 @@ REFUSED: list[tuple[dict[str, object], dict[str, Array], str]] = [
     ({}, {"sampling_parameters": strings(b"[1]")}, "must be a JSON object; it is other JSON."),
     ({}, {"sampling_parameters": strings(b"\xff")}, "sampling_parameters is not UTF-8 text"),
     ({"top_k": 3}, {"sampling_parameters": sampling({})}, "and as parameters; choose one"),
-    ({"n": 2}, {}, "sampling field n is not supported by this model; leave it out."),
+    ({"best_of": 2}, {}, "sampling field best_of is not supported by this model; leave it"),
+    ({"n": 0}, {}, "num_choices must be an integer from 1"),
     ({"lora_name": "x"}, {}, "sampling field lora_name is not supported"),
     ({"max_token": 2}, {}, "unknown sampling field 'max_token'. Did you mean max_tokens"),
 ]
@@ -156,6 +157,43 @@ def test_what_is_wrong_is_refused_by_name(
         read(parameters, **arrays)
     assert message in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+TOPS = ((b"x", b"y"),)
+CHOICE_1 = News(1, (5,), "x", (b"x",), 3, 1, logprobs=told(-0.5), top_bytes=TOPS, choice=1)
+
+
+def test_a_response_has_an_element_for_each_choice() -> None:
+    returns = {f"return_{name}": boolean(True) for name in RETURNS}
+    ask = read({"n": 3, "logprobs": 0}, stream=boolean(True), **returns)
+    assert ask.params.num_choices == 3
+    empty = written(ask, CHOICE_1)
+    assert empty["text_output"] == [b"", b"x", b""]
+    assert empty["finish_reason"] == [b"None"] * 3
+    assert empty["cumulative_logprob"] == [0.0, -0.5, 0.0]
+    assert [len(json.loads(text)) for text in empty["logprobs"]] == [0, 1, 0]
+    assert (empty["num_input_tokens"], empty["num_output_tokens"]) == ([3], [1])
+    both = [News(1, (6,), "c", (b"c",), 3, 1, FinishReason.LENGTH), CHOICE_1]
+    (response,) = ask.write(both)
+    assert response["text_output"].tolist() == [b"c", b"x", b""]
+    assert response["finish_reason"].tolist() == [b"length", b"None", b"None"]
+    assert response["cumulative_logprob"].tolist() == [0.0, -1.0, 0.0]
+    assert response["num_output_tokens"].tolist() == [2]
+    later = written(ask, CHOICE_1)
+    assert later["finish_reason"] == [b"length", b"None", b"None"]
+
+
+def test_the_prompt_goes_before_the_answer_of_each_choice() -> None:
+    ask = read({"n": 2})
+    (response,) = ask.write([LAST, CHOICE_1])
+    assert response["text_output"].tolist() == [b"hic", b"hix"]
+
+
+def test_what_is_no_sampling_parameter_travels_beside_them() -> None:
+    assert read({"bad_words": ["no"], "priority": "-2"}).terms == Terms(
+        priority=-2, bad_words=("no",)
+    )
+    assert read().terms == Terms()
 
 
 def test_a_missing_prompt_is_refused_though_triton_lets_it_pass() -> None:

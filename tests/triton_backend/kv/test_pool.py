@@ -102,3 +102,22 @@ def test_any_mix_of_allocation_and_release_keeps_the_account(num_blocks: int, se
     for table in tables:
         pool.release(table)
     assert pool.num_used == 0
+
+
+def test_a_shared_block_is_free_when_its_last_holder_gave_it_back() -> None:
+    pool = BlockPool(5, 4)
+    blocks = pool.allocate(2)
+    pool.share(blocks)
+    assert [pool.num_references(block) for block in blocks] == [2, 2]
+    pool.release(blocks)
+    assert pool.num_free == 2
+    pool.check_integrity([blocks])
+    pool.release(blocks)
+    assert pool.num_free == 4
+
+
+def test_sharing_what_nobody_holds_is_an_error() -> None:
+    pool = BlockPool(5, 4)
+    for block in (0, 3):
+        with pytest.raises(EngineError, match=f"block {block} was shared, but nobody holds it"):
+            pool.share([block])

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from builder.errors import UserError
-from triton_backend.launcher.addresses import Addresses, free_ports, joined, listen
+from triton_backend.launcher.addresses import Addresses, find_host, free_ports, listen
 
 LOOPBACK = "127.0.0.1"
 
@@ -19,8 +19,36 @@ def test_addresses_are_written_with_their_host() -> None:
     )
 
 
-def test_an_ipv6_host_goes_into_brackets() -> None:
-    assert joined("::1", 80) == "[::1]:80"
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [("127.0.0.1", LOOPBACK), ("localhost", LOOPBACK), ("0.0.0.0", "0.0.0.0"), ("127.1", LOOPBACK)],  # noqa: S104
+)
+def test_a_host_is_one_ipv4_address(name: str, address: str) -> None:
+    assert find_host(name) == address
+
+
+@pytest.mark.parametrize("name", ["::1", "::", "fe80::1%lo"])
+def test_ipv6_is_refused_by_name(name: str) -> None:
+    with pytest.raises(UserError, match=f"--host can't be the IPv6 address {name}: Triton listens"):
+        find_host(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        " ",
+        "300.1.1.1",
+        "255.255.255.255",
+        "224.0.0.1",
+        "no-such-host.invalid",
+        "a" * 300,
+        "\udcff",
+    ],
+)
+def test_what_no_service_could_listen_on_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match="--host must be an IPv4 address of this machine"):
+        find_host(name)
 
 
 def test_zero_chooses_a_port_for_each_service() -> None:
@@ -55,8 +83,3 @@ def test_two_services_can_t_share_a_port() -> None:
 def test_a_host_of_another_machine_is_refused() -> None:
     with pytest.raises(UserError, match=r"can't listen on 192\.0\.2\.1:"):
         free_ports("192.0.2.1", {"http": 0})
-
-
-def test_a_host_that_is_no_address_is_refused() -> None:
-    with pytest.raises(UserError, match="can't listen on no-such-host"):
-        free_ports("no-such-host.invalid", {"http": 0})

@@ -1,6 +1,7 @@
 """A repository is written whole, replaced whole, and nobody else's folder is touched."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -251,3 +252,12 @@ def test_every_tensor_of_the_configuration_has_one_dimension(
         shapes = [list(tensor.dims) for tensor in (*config.input, *config.output)]
         assert json.dumps(shapes)
         assert {len(shape) for shape in shapes} == {1}
+
+
+def test_an_artifact_whose_path_is_not_utf_8_is_refused(
+    repository: Path, deployment: Deployment, tmp_path: Path
+) -> None:
+    artifact = shutil.copytree(deployment.artifact, tmp_path / "\udcff")
+    with pytest.raises(UserError, match=r"the path of the artifact .* is not UTF-8; rename it"):
+        deploy(repository, replace(deployment, artifact=artifact), replace_existing=False)
+    assert not repository.exists()

@@ -141,3 +141,14 @@ def test_a_copied_folder_does_not_pass_under_another_name(repository: Path) -> N
     assert read_repository(repository).problems == (
         f"{repository}/copy/config.pbtxt:1: name: is not what builder deploy writes; {AGAIN}",
     )
+
+
+@pytest.mark.parametrize("name", ['a"b', "a$b", "a`b", "a b", "a\nb", "a;b", "a'b", "a\udcffb"])
+def test_a_model_that_a_shell_would_misread_is_a_problem(repository: Path, name: str) -> None:
+    (repository / name).mkdir()
+    (repository / name / "config.pbtxt").write_text('backend: "python"')
+    read = read_repository(repository)
+    assert read.others == ()
+    assert [problem.partition(": ")[2] for problem in read.problems] == [
+        "a model's name may have letters, digits and . _ - + @ = , : %; rename it"
+    ]

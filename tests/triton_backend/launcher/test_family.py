@@ -1,10 +1,12 @@
 """All processes of a server are found by their mark, ended, and what they leave behind is removed."""
 
+import errno
+import resource
 import subprocess
 import sys
 import sysconfig
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -69,6 +71,44 @@ def test_a_process_that_has_ended_is_no_member_and_not_alive(mark: str) -> None:
     process.wait()
     process.stdout.close()
     assert not family.is_alive(handle)
+
+
+@pytest.fixture
+def no_descriptors() -> Iterator[Callable[[], None]]:
+    """Give what leaves this process without a free file descriptor; it has them again in the end."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        family.is_alive,
+        lambda _: family.members("any"),
+        lambda process: family.stubs_among([process]),
+        lambda process: family.hosts_among([process]),
+    ],
+)
+def test_want_of_file_descriptors_is_no_verdict(
+    question: Callable[[psutil.Process], object], no_descriptors: Callable[[], None]
+) -> None:
+    """Neither "it has ended" nor "there is none"."""
+    process = psutil.Process()
+    list(psutil.process_iter())
+    no_descriptors()
+    with pytest.raises(OSError, match="Too many open files"):
+        question(process)
+
+
+def test_other_errors_of_the_kernel_are_those_of_a_process_that_is_just_ending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def gone(_: psutil.Process) -> dict[str, str]:
+        raise FileNotFoundError(errno.ENOENT, "just ending")
+
+    monkeypatch.setattr(psutil.Process, "environ", gone)
+    assert family.members("any") == []
 
 
 def test_end_kills_what_does_not_end_when_asked(mark: str) -> None:

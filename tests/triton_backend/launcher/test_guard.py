@@ -66,3 +66,17 @@ def test_the_end_of_the_body_by_an_error_ends_the_guard_too(mark: str, tmp_path:
     with pytest.raises(ZeroDivisionError), guarded(mark, tmp_path):
         raise ZeroDivisionError
     assert [each for each in psutil.Process().children() if each not in before] == []
+
+
+def test_modules_in_the_current_folder_are_not_the_guard_s(
+    mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("psutil", "shutil", "triton_backend"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'hostile')!r}, 'a').close()")
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with guarded(mark, folder):
+        pass
+    assert not (tmp_path / "hostile").exists()
+    assert not folder.exists(), "the guard did its work"

@@ -1,6 +1,7 @@
 """A real tritonserver that does not start: its reason is told, and nothing is left behind."""
 
 import socket
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,3 +51,14 @@ def test_a_port_that_was_taken_meanwhile_ends_the_server_with_its_reason(
     with other, running_server(plan) as server, ended as failure:
         server.wait_ready(WAIT_S)
     assert "already in use" in failure.value.__notes__[0]
+
+
+def test_a_private_folder_that_a_shell_would_misread_is_refused(
+    plan: LaunchPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Triton would wait for ever for a stub in it."""
+    (tmp_path / "a b").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "a b"))
+    with pytest.raises(UserError, match="set TMPDIR to another folder"), running_server(plan):
+        pytest.fail("it was started")
+    assert list((tmp_path / "a b").iterdir()) == []

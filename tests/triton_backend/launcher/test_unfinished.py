@@ -24,8 +24,7 @@ def pong(*, running: int, waiting: int) -> Pong:
         num_waiting=waiting,
         num_blocks=8,
         num_used_blocks=0,
-        num_steps=0,
-        num_generated_tokens=0,
+        num_cached_blocks=0,
     )
 
 

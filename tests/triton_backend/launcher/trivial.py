@@ -40,14 +40,16 @@ def trivial_repository(root: Path) -> Path:
     return root
 
 
-def trivial_plan(repository: Path, *, drain_s: float = 0.0) -> LaunchPlan:
-    """Plan a server of the trivial model on free ports."""
+def trivial_plan(
+    repository: Path, *, drain_s: float = 0.0, fronts: tuple[str, ...] = ()
+) -> LaunchPlan:
+    """Plan a server of the trivial model on free ports; as a model of others, unless it is named as a front."""
     ports = free_ports(HOST, {"http": 0, "grpc": 0, "metrics": 0})
     return LaunchPlan(
         installation=find_installation(),
         repository=repository,
-        fronts=(),
-        others=("trivial",),
+        fronts=fronts,
+        others=() if fronts else ("trivial",),
         addresses=Addresses(HOST, ports["http"], ports["grpc"], ports["metrics"]),
         drain_s=drain_s,
     )

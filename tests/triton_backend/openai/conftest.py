@@ -50,7 +50,9 @@ def face(fake_face: tuple[FakeFace, str]) -> FakeFace:
 @pytest.fixture(scope="session")
 def settings(artifact: Path, fake_face: tuple[FakeFace, str]) -> ShimSettings:
     models = (ServedModel(MODEL, artifact),)
-    return ShimSettings(fake_face[1], models, max_body_bytes=100_000, clock=lambda: NOW)
+    return ShimSettings(
+        fake_face[1], models, secret=b"s" * 32, max_body_bytes=100_000, clock=lambda: NOW
+    )
 
 
 @pytest.fixture(scope="session")

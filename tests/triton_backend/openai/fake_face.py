@@ -7,6 +7,7 @@ prompts of a call it serves the last one first.
 
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -48,6 +49,7 @@ class Asked:
     tensors: dict[str, list[Any]]
     datatypes: dict[str, str]
     outputs: tuple[str, ...]
+    parameters: dict[str, Any]
     call_ended: threading.Event = field(repr=False)
 
 
@@ -60,6 +62,7 @@ class Piece:
     token_ids: tuple[int, ...] | None = None
     """By default the bytes of the text."""
     logprob: float = -0.5
+    choice: int = 0
 
     @property
     def ids(self) -> list[int]:
@@ -75,6 +78,17 @@ def saying(*texts: str, finish_reason: str = "stop") -> Script:
     def script(_: Asked) -> Iterator[Piece]:
         yield from map(Piece, texts)
         yield Piece(finish_reason=finish_reason)
+
+    return script
+
+
+def saying_each(*texts: str) -> Script:
+    """Answer with a choice for each text, in two deltas each; the last choice is finished first."""
+
+    def script(_: Asked) -> Iterator[Piece]:
+        yield from [Piece(text, choice=choice) for choice, text in enumerate(texts)]
+        for choice in reversed(range(len(texts))):
+            yield Piece(finish_reason="stop", choice=choice)
 
     return script
 
@@ -197,11 +211,11 @@ def _responses(running: list[Iterator[Any]]) -> Iterator[Any]:
 def _answer(asked: Asked, script: Script) -> Iterator[Any]:
     pieces = script(asked)
     if asked.tensors["stream"] == [False]:
-        pieces = iter([_joined(list(pieces))])
-    num_generated = 0
+        pieces = _joined(list(pieces))
+    num_generated: Counter[int] = Counter()
     for piece in pieces:
-        num_generated += len(piece.ids)
-        yield _response(asked, piece, num_generated)
+        num_generated[piece.choice] += len(piece.ids)
+        yield _response(asked, piece, num_generated[piece.choice])
 
 
 def _asked(request: Any, call_ended: threading.Event) -> Asked:
@@ -219,17 +233,24 @@ def _asked(request: Any, call_ended: threading.Event) -> Asked:
         tensors=tensors,
         datatypes={tensor.name: tensor.datatype for tensor in request.inputs},
         outputs=tuple(output.name for output in request.outputs),
+        parameters={
+            name: getattr(value, value.WhichOneof("parameter_choice"))
+            for name, value in request.parameters.items()
+        },
         call_ended=call_ended,
     )
 
 
-def _joined(pieces: list[Piece]) -> Piece:
-    return Piece(
-        text="".join(piece.text for piece in pieces),
-        finish_reason="".join(piece.finish_reason for piece in pieces),
-        token_ids=tuple(token_id for piece in pieces for token_id in piece.ids),
-        logprob=pieces[0].logprob,
-    )
+def _joined(pieces: list[Piece]) -> Iterator[Piece]:
+    for choice in sorted({piece.choice for piece in pieces}):
+        own = [piece for piece in pieces if piece.choice == choice]
+        yield Piece(
+            text="".join(piece.text for piece in own),
+            finish_reason="".join(piece.finish_reason for piece in own),
+            token_ids=tuple(token_id for piece in own for token_id in piece.ids),
+            logprob=own[0].logprob,
+            choice=choice,
+        )
 
 
 def _response(asked: Asked, piece: Piece, num_generated: int) -> Any:
@@ -241,6 +262,7 @@ def _response(asked: Asked, piece: Piece, num_generated: int) -> Any:
         "num_prompt_tokens": ("INT32", [num_prompt_tokens(asked)]),
         "num_generated_tokens": ("INT32", [num_generated]),
         "num_cached_tokens": ("INT32", [NUM_CACHED]),
+        "choice": ("INT32", [piece.choice]),
         "token_ids": ("INT32", ids),
         "token_bytes": ("BYTES", list(map(_bytes, ids))),
         "logprobs": ("FP32", [piece.logprob] * len(ids)),

@@ -9,7 +9,14 @@ import pytest
 
 from tests.triton_backend.openai.conftest import MODEL, NOW
 from tests.triton_backend.openai.events import chunks_of, events_of
-from tests.triton_backend.openai.fake_face import Asked, FakeFace, Piece, failing, saying
+from tests.triton_backend.openai.fake_face import (
+    Asked,
+    FakeFace,
+    Piece,
+    failing,
+    saying,
+    saying_each,
+)
 
 CHATS = "/v1/chat/completions"
 SAID = "Hello, world"
@@ -247,3 +254,34 @@ def test_a_bug_between_two_deltas_does_not_look_like_success(
     with pytest.raises(httpx.RemoteProtocolError):
         http.post(CHATS, json=chat | {"stream": True})
     assert "canary" not in caplog.text
+
+
+def test_choices_of_a_chat_are_numbered(
+    http: httpx.Client, face: FakeFace, chat: dict[str, Any]
+) -> None:
+    face.script = saying_each("a", "b")
+    answer = http.post(CHATS, json=chat | {"n": 2}).json()
+    said = [(choice["index"], choice["message"]["content"]) for choice in answer["choices"]]
+    assert said == [(0, "a"), (1, "b")]
+    assert face.asked[0].tensors["num_choices"] == [2]
+    assert answer["usage"] == {
+        "prompt_tokens": 21,
+        "completion_tokens": 2,
+        "total_tokens": 23,
+        "prompt_tokens_details": {"cached_tokens": 1},
+    }
+
+
+def test_a_stream_of_choices_begins_with_the_role_of_each(
+    http: httpx.Client, face: FakeFace, chat: dict[str, Any]
+) -> None:
+    face.script = saying_each("a", "b")
+    chunks = chunks_of(http.post(CHATS, json=chat | {"n": 2, "stream": True}))
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    told = [(each["index"], each["delta"], each["finish_reason"]) for each in choices]
+    role = {"role": "assistant", "content": ""}
+    assert told == [
+        *((0, role, None), (1, role, None)),
+        *((0, {"content": "a"}, None), (1, {"content": "b"}, None)),
+        *((1, {}, "stop"), (0, {}, "stop")),
+    ]

@@ -8,7 +8,13 @@ import pytest
 
 from tests.triton_backend.openai.conftest import MODEL, NOW
 from tests.triton_backend.openai.events import chunks_of
-from tests.triton_backend.openai.fake_face import Asked, FailedError, FakeFace, Piece
+from tests.triton_backend.openai.fake_face import (
+    Asked,
+    FailedError,
+    FakeFace,
+    Piece,
+    saying_each,
+)
 
 COMPLETIONS = "/v1/completions"
 SAID = "Hello, world"
@@ -150,3 +156,15 @@ def test_streamed_logprobs_add_up_to_the_columns_of_the_whole(
             ]
             assert [value for piece in pieces for value in piece] == values
     assert whole[1]["logprobs"]["text_offset"] == [0, 0, 0, 1]
+
+
+def test_choices_of_several_prompts_come_prompt_by_prompt(
+    http: httpx.Client, face: FakeFace
+) -> None:
+    face.script = saying_each("a", "b")
+    answer = http.post(COMPLETIONS, json=body(["x", "yz"], n=2)).json()
+    told = [(choice["index"], choice["text"]) for choice in answer["choices"]]
+    assert told == [(0, "a"), (1, "b"), (2, "a"), (3, "b")]
+    assert answer["usage"]["prompt_tokens"] == 3
+    assert answer["usage"]["completion_tokens"] == 4
+    assert answer["usage"]["prompt_tokens_details"] == {"cached_tokens": 2}

@@ -16,16 +16,23 @@ from tests.triton_backend.openai.fake_face import (
     failing,
     hanging,
     saying,
+    saying_each,
 )
+from triton_backend.constraint import Constraint, ConstraintKind
 from triton_backend.faces.forerun import FORERUN
+from triton_backend.messages import Terms
 from triton_backend.openai import face as faces
 from triton_backend.openai.errors import ApiError
 from triton_backend.openai.face import AnswerDelta, AnswerToken, Ask, Candidate, Face
+from triton_backend.openai.vouching import TAG_LIFE_S, Vouching
 from triton_backend.request import FinishReason, SamplingParams
 from triton_backend.responder import FailureKind
 from triton_backend.segments import Segment, SegmentKind
+from triton_backend.tenancy import verify
 
 PROMPT = faces.text_prompt("Hi")
+SECRET = b"s" * 32
+VOUCHING = Vouching(SECRET, lambda: 1000.5)
 
 
 @pytest.fixture
@@ -39,8 +46,8 @@ def ask(*, is_streamed: bool = True, **params: Any) -> Ask:
 
 def answer(address: str, *asks: Ask, deadline_s: float = 60) -> list[tuple[int, AnswerDelta]]:
     async def collect() -> list[tuple[int, AnswerDelta]]:
-        async with Face(address, deadline_s) as face:
-            return [each async for each in face.answer("tiny", "id", asks)]
+        async with Face(address, deadline_s, VOUCHING) as face:
+            return [each async for each in face.answer("tiny", "id", asks, tenant="t")]
 
     return asyncio.run(collect())
 
@@ -86,11 +93,63 @@ def test_parameters_travel_in_tensors_of_their_own(face: FakeFace, address: str)
     }
 
 
+def test_what_few_ask_for_travels_in_tensors_too(face: FakeFace, address: str) -> None:
+    params = SamplingParams(
+        num_choices=1,
+        include_stop=True,
+        min_p=0.25,
+        repetition_penalty=1.5,
+        presence_penalty=0.5,
+        frequency_penalty=-0.5,
+        logit_bias=((3, 0.5), (4, -100)),
+        constraint=Constraint(ConstraintKind.REGEX, "é+"),
+    )
+    terms = Terms(cache_salt="mine", priority=-2, bad_words=("no", "é"))
+    answer(address, Ask(PROMPT, params, is_streamed=True, terms=terms))
+    (asked,) = face.asked
+    plain = {"text", "temperature", "top_k", "top_p", "min_tokens", "ignore_eos", "stream"}
+    assert {name: asked.tensors[name] for name in asked.tensors.keys() - plain} == {
+        "include_stop": [True],
+        "min_p": [0.25],
+        "repetition_penalty": [1.5],
+        "presence_penalty": [0.5],
+        "frequency_penalty": [-0.5],
+        "logit_bias_ids": [3, 4],
+        "logit_bias": [0.5, -100],
+        "constraint_kind": [b"regex"],
+        "constraint": ["é+".encode()],
+        "cache_salt": [b"mine"],
+        "priority": [-2],
+        "bad_words": [b"no", "é".encode()],
+    }
+
+
 def test_what_is_not_given_is_not_sent(face: FakeFace, address: str) -> None:
     answer(address, ask(is_streamed=False))
-    optional = {"seed", "max_tokens", "stop", "stop_token_ids", "logprobs"}
-    assert not optional & face.asked[0].tensors.keys()
+    needed = {"text", "temperature", "top_k", "top_p", "min_tokens", "ignore_eos", "stream"}
+    assert face.asked[0].tensors.keys() == needed
     assert face.asked[0].tensors["stream"] == [False]
+
+
+def test_each_request_of_a_call_says_whose_it_is(face: FakeFace, address: str) -> None:
+    answer(address, ask(), ask())
+    for asked in face.asked:
+        claim = asked.parameters
+        assert set(claim) == {"tenant", "tenant_expires", "tenant_tag"}
+        assert (claim["tenant"], claim["tenant_expires"]) == ("t", 1000 + TAG_LIFE_S)
+        assert verify(
+            SECRET,
+            claim["tenant_tag"],
+            tenant="t",
+            request_id=asked.id,
+            expires_s=claim["tenant_expires"],
+            now_s=1000.5,
+        )
+
+
+def test_without_a_secret_nobody_is_vouched_for() -> None:
+    assert Vouching(b"", lambda: 1.0).parameters("t", "id") == {}
+    assert "sss" not in repr(VOUCHING)
 
 
 def test_segments_keep_their_kinds() -> None:
@@ -130,6 +189,29 @@ def test_answers_of_one_call_are_told_apart(face: FakeFace, address: str) -> Non
     face.script = lambda asked: iter([Piece(asked.id, finish_reason="stop")])
     deltas = answer(address, ask(), ask(), ask())
     assert [(index, delta.text) for index, delta in deltas] == [(i, f"id-{i}") for i in (2, 1, 0)]
+
+
+def test_choices_are_numbered_after_those_of_the_asks_before(face: FakeFace, address: str) -> None:
+    face.script = saying_each("a", "b")
+    deltas = answer(address, ask(num_choices=2), ask(num_choices=2))
+    texts = {index: delta.text for index, delta in deltas if delta.text}
+    assert texts == {0: "a", 1: "b", 2: "a", 3: "b"}
+    ended = [index for index, delta in deltas if delta.finish_reason]
+    assert sorted(ended) == [0, 1, 2, 3]
+
+
+def test_a_choice_without_an_end_is_an_error(face: FakeFace, address: str) -> None:
+    face.script = saying_each("a", "b")
+    with pytest.raises(ApiError) as caught:
+        answer(address, ask(num_choices=3))
+    assert caught.value.status == 500
+
+
+def test_a_refused_constraint_goes_by_the_clients_name(face: FakeFace, address: str) -> None:
+    face.script = failing("invalid: constraint.text is not a JSON schema.")
+    with pytest.raises(ApiError, match=r"^response_format is not a JSON schema\.$") as caught:
+        answer(address, Ask(PROMPT, SamplingParams(), True, constraint_field="response_format"))
+    assert caught.value.param == "response_format"
 
 
 @pytest.mark.parametrize(
@@ -214,8 +296,8 @@ def test_closing_the_deltas_cancels_the_call(face: FakeFace, address: str) -> No
 
     async def leave() -> None:
         async with (
-            Face(address, 60) as client,
-            aclosing(client.answer("tiny", "id", [ask()])) as it,
+            Face(address, 60, VOUCHING) as client,
+            aclosing(client.answer("tiny", "id", [ask()], tenant="t")) as it,
         ):
             await anext(it)
 
@@ -244,7 +326,7 @@ def test_the_shim_is_ready_when_its_models_are(http: httpx.Client, face: FakeFac
 
 def test_a_face_that_is_not_there_is_not_ready() -> None:
     async def is_ready() -> bool:
-        async with Face(f"127.0.0.1:{free_port()}", 60) as face:
+        async with Face(f"127.0.0.1:{free_port()}", 60, VOUCHING) as face:
             return await face.is_ready("tiny")
 
     assert not asyncio.run(is_ready())

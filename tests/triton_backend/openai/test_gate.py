@@ -124,3 +124,45 @@ def test_an_unforeseen_exception_in_a_response_adds_nothing_to_it() -> None:
         raise ValueError
 
     assert [message["type"] for message in responses_of(app)] == ["http.response.start"]
+
+
+def test_each_key_is_a_tenant_of_its_own_and_is_not_told(
+    locked: httpx.Client, face: FakeFace, chat: dict[str, Any]
+) -> None:
+    for key in (*KEYS, *KEYS):
+        assert locked.post(CHATS, json=chat, headers=bearer(key)).status_code == 200
+    tenants = [asked.parameters["tenant"] for asked in face.asked]
+    assert tenants[:2] == tenants[2:]
+    assert tenants[0] != tenants[1]
+    assert all(len(tenant) == 64 for tenant in tenants)
+
+
+def test_without_keys_all_are_one_tenant(
+    http: httpx.Client, face: FakeFace, chat: dict[str, Any]
+) -> None:
+    http.post(CHATS, json=chat, headers=bearer("any"))
+    http.post(CHATS, json=chat)
+    assert [asked.parameters["tenant"] for asked in face.asked] == ["anonymous"] * 2
+
+
+def test_a_client_can_not_name_its_tenant(
+    http: httpx.Client, face: FakeFace, chat: dict[str, Any]
+) -> None:
+    for name in ("tenant", "tenant_tag", "tenant_expires"):
+        assert http.post(CHATS, json=chat | {name: "somebody"}).status_code == 400
+    assert face.asked == []
+
+
+def test_a_shim_without_a_secret_vouches_for_nobody(
+    settings: ShimSettings, face: FakeFace, chat: dict[str, Any]
+) -> None:
+    with (
+        running(replace(settings, secret=b"")) as url,
+        httpx.Client(base_url=url, timeout=60) as client,
+    ):
+        assert client.post(CHATS, json=chat).status_code == 200
+    assert face.asked[0].parameters == {}
+
+
+def test_the_secret_is_not_shown_by_the_settings(settings: ShimSettings) -> None:
+    assert "ssss" not in repr(settings)

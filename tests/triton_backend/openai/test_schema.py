@@ -5,8 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from triton_backend.constraint import Constraint, ConstraintKind
+from triton_backend.messages import Terms
 from triton_backend.openai.errors import ApiError
-from triton_backend.openai.schema import NOT_YET, ChatRequest, CompletionRequest, decode
+from triton_backend.openai.not_yet import NOT_YET
+from triton_backend.openai.schema import ChatRequest, CompletionRequest, decode
 from triton_backend.request import SamplingParams
 
 USER = {"role": "user", "content": "Hi"}
@@ -52,6 +55,13 @@ def test_every_parameter_reaches_the_engine() -> None:
         ignore_eos=True,
         logprobs=True,
         top_logprobs=4,
+        n=3,
+        min_p=0.1,
+        presence_penalty=0.5,
+        frequency_penalty=-0.5,
+        repetition_penalty=1.5,
+        logit_bias={"7": -100, "8": 1.5},
+        include_stop_str_in_output=True,
     )
     assert request.params == SamplingParams(
         temperature=0,
@@ -64,7 +74,64 @@ def test_every_parameter_reaches_the_engine() -> None:
         stop_token_ids=(5,),
         ignore_eos=True,
         logprobs=4,
+        num_choices=3,
+        min_p=0.1,
+        presence_penalty=0.5,
+        frequency_penalty=-0.5,
+        repetition_penalty=1.5,
+        logit_bias=((7, -100), (8, 1.5)),
+        include_stop=True,
     )
+
+
+def test_what_is_no_sampling_parameter_reaches_the_engine_too() -> None:
+    request = completion(cache_salt="mine", priority=-2, bad_words=["no"])
+    assert request.terms == Terms(cache_salt="mine", priority=-2, bad_words=("no",))
+    assert completion().terms == Terms()
+
+
+SCHEMA = {"type": "object", "properties": {"é": {"type": "string"}}}
+SCHEMA_TEXT = '{"type":"object","properties":{"é":{"type":"string"}}}'
+
+
+@pytest.mark.parametrize(
+    ("fields", "constraint"),
+    [
+        ({"response_format": {"type": "text"}}, None),
+        ({"structured_outputs": {}}, None),
+        ({"response_format": {"type": "json_object"}}, ("json_schema", '{"type":"object"}')),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "n", "schema": SCHEMA, "strict": True},
+                }
+            },
+            ("json_schema", SCHEMA_TEXT),
+        ),
+        ({"structured_outputs": {"regex": "a+"}}, ("regex", "a+")),
+        ({"structured_outputs": {"json": SCHEMA}}, ("json_schema", SCHEMA_TEXT)),
+        (
+            {"structured_outputs": {"choice": ["a"]}, "response_format": {"type": "text"}},
+            ("choice", '["a"]'),
+        ),
+    ],
+)
+def test_a_constraint_comes_in_two_fields(
+    fields: dict[str, Any], constraint: tuple[str, str] | None
+) -> None:
+    expected = constraint and Constraint(ConstraintKind(constraint[0]), constraint[1])
+    assert chat(**fields).params.constraint == expected
+    assert completion(**fields).params.constraint == expected
+
+
+@pytest.mark.parametrize("name", ["response_format", "structured_outputs"])
+def test_the_engines_refusal_of_a_constraint_names_the_field_that_it_came_in(name: str) -> None:
+    values: dict[str, Any] = {
+        "response_format": {"type": "json_object"},
+        "structured_outputs": {"regex": "a"},
+    }
+    assert chat(**{name: values[name]}).constraint_field == name
 
 
 def test_max_completion_tokens_counts_where_max_tokens_is_given_too() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from triton_backend.sampling.draw import draw
 from triton_backend.sampling.kept import Kept
+from triton_backend.sampling.min_p import keep_min_p
 from triton_backend.sampling.temperature import weigh
 from triton_backend.sampling.top_k import keep_top_k
 from triton_backend.sampling.top_p import keep_top_p
@@ -21,13 +22,14 @@ def kept_of(logits: np.ndarray, *, vocab_size: int | None = None, temperature: f
     """Weigh rows of which `logits` are the largest of V; the rest is worth nothing."""
     at = np.full(len(logits), temperature, np.float32)
     sums = np.log(np.exp(logits / at[:, None]).sum(axis=1)).astype(np.float32)
-    return weigh(logits, at, sums, vocab_size=vocab_size or logits.shape[1])
+    return weigh(logits, at, np.array([sums, sums]), vocab_size=vocab_size or logits.shape[1])
 
 
 def kept_with(cumulative: list[float], mass: float, *, vocab_size: int) -> Kept:
     """One row in exact numbers."""
     last = cumulative[-1] - (cumulative[-2] if len(cumulative) > 1 else 0)
     return Kept(
+        weights=np.diff(np.array([cumulative]), prepend=0.0),
         cumulative=np.array([[*cumulative, np.inf]]),
         mass=np.array([[mass], [mass]]),
         next_weight=np.array([0.0 if len(cumulative) == vocab_size else last]),
@@ -117,6 +119,7 @@ def test_a_draw_into_the_rounding_of_a_whole_row_is_the_likeliest() -> None:
 @pytest.mark.parametrize(("uniform", "is_decided"), [(0.4, True), (0.5, False), (0.6, True)])
 def test_bounds_decide_where_they_agree(uniform: float, is_decided: bool) -> None:
     kept = Kept(
+        weights=np.array([[1.0, 0.5]]),
         cumulative=np.array([[1.0, 1.5, np.inf]]),
         mass=np.array([[1.9], [2.2]]),
         next_weight=np.array([0.5]),
@@ -140,7 +143,9 @@ def test_fewer_tokens_at_hand_never_decide_otherwise(
     sums = np.log(np.exp(logits).sum(axis=1)).astype(np.float32)
 
     def drawn(num_tokens: int) -> tuple[float, float, int, bool]:
-        kept = weigh(logits[:, :num_tokens], np.ones(1, np.float32), sums, vocab_size=40)
+        kept = weigh(
+            logits[:, :num_tokens], np.ones(1, np.float32), np.array([sums, sums]), vocab_size=40
+        )
         kept = keep_top_p(keep_top_k(kept, np.array([top_k])), np.array([top_p]))
         ranks, is_decided = draw(kept, np.array([uniform]))
         return kept.mass[0, 0], kept.mass[1, 0], int(ranks[0]), bool(is_decided[0])
@@ -150,3 +155,32 @@ def test_fewer_tokens_at_hand_never_decide_otherwise(
     assert is_whole_decided
     assert least <= mass <= most
     assert not is_decided or rank_of_few == rank
+
+
+@pytest.mark.parametrize(
+    ("min_p", "mass"),
+    [(1.0, 1), (0.75, 1), (0.5, 1.5), (0.3, 1.5), (0.25, 1.75), (0.125, 1.875), (0.1, 2), (0, 2)],
+)
+def test_min_p_keeps_tokens_at_least_so_many_times_as_likely_as_the_first(
+    min_p: float, mass: float
+) -> None:
+    # A mass of 2 where the weights sum to 1.875 shows where the mass was left alone.
+    whole = kept_with([1, 1.5, 1.75, 1.875], 2, vocab_size=5 if mass < 2 else 4)
+    kept = keep_min_p(whole, np.array([min_p]))
+    assert kept.mass[0, 0] == mass
+
+
+def test_min_p_keeps_all_tokens_that_tie_with_the_first() -> None:
+    kept = keep_min_p(kept_with([1, 2, 3, 3.5], 3.5, vocab_size=4), np.array([1.0]))
+    assert kept.mass[:, 0].tolist() == [3, 3]
+
+
+def test_min_p_that_passes_all_at_hand_leaves_open_how_many_more_pass() -> None:
+    kept = keep_min_p(kept_with([1, 1.5], 4, vocab_size=9), np.array([0.2]))
+    assert kept.mass[:, 0].tolist() == [1.5, 4]
+
+
+def test_min_p_never_gives_back_what_top_k_took() -> None:
+    kept = keep_top_k(kept_with([1, 1.5, 1.75, 1.875], 2, vocab_size=4), np.array([2]))
+    assert keep_min_p(kept, np.array([0.2])).mass[:, 0].tolist() == [1.5, 1.5]
+    assert keep_min_p(kept, np.array([0.9])).mass[:, 0].tolist() == [1, 1]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from builder.artifact.step import RowAsks, StepResult
 from builder.targets.executor import result_from_rows
 from tests.triton_backend.making import make_sequence
+from triton_backend.rows import LogitRow
 from triton_backend.sampling.logprobs import asked_logprobs, logprobs_of
 
 VOCAB = 300
@@ -85,6 +86,24 @@ def test_only_rows_that_ask_and_got_a_token_are_read() -> None:
         make_sequence("asks", 1, logprobs=2),
         make_sequence("failed", 1, logprobs=0),
     ]
-    told = asked_logprobs(sequences, [1, 2, None], watched)
+    told = asked_logprobs([LogitRow(each) for each in sequences], [1, 2, None], watched)
     assert told == {1: logprobs_of(rows[1], 2, 2)}
     assert read == [1]
+
+
+def test_rows_in_a_prompt_are_told_of_the_token_that_follows_there() -> None:
+    logits = np.stack([draw_row(seed) for seed in range(3)])
+    result = result_from_rows(logits, RowAsks(0, np.zeros(3, np.float32)))
+    sequence = make_sequence("a", 3, first_token=7, prompt_logprobs=4, logprobs=1)
+    rows = [LogitRow(sequence, (), 2), LogitRow(sequence, (), 1), LogitRow(sequence)]
+    assert asked_logprobs(rows, [None, 5, 6], result) == {
+        0: logprobs_of(logits[0], 8, 4),
+        1: logprobs_of(logits[1], 9, 4),
+        2: logprobs_of(logits[2], 6, 1),
+    }
+
+
+def test_a_prompt_that_does_not_ask_is_not_told() -> None:
+    result = result_from_rows(draw_row(1)[None], RowAsks(0, np.zeros(1, np.float32)))
+    row = LogitRow(make_sequence("a", 3, logprobs=1), (), 1)
+    assert asked_logprobs([row], [5], result) == {}

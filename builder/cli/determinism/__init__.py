@@ -1,0 +1,1 @@
+"""The proof of `builder verify --determinism`: the same requests served in many ways, compared bit by bit."""

@@ -1,0 +1,174 @@
+"""`builder verify`: prove that an artifact is whole, and that its answers do not depend on how it is served.
+
+Files are always checked. With `--determinism`, the same requests are served in many ways on the artifact's
+own engine, and token ids and the bits of logprobs are compared.
+"""
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from builder.artifact.store import read_manifest
+from builder.cli.determinism.cases import TEXT, make_cases
+from builder.cli.determinism.permutations import PERMUTATIONS, Outcome, Proof
+from builder.cli.display import Display, Rows, display_for, display_on
+from builder.cli.inspect import verify_files
+from builder.cli.machine import refuse_two_runtimes
+from builder.cli.session import open_session
+from builder.errors import EngineError, UserError
+from triton_backend.loading import LoadedModel
+
+NUM_PROMPTS = 6
+MAX_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line of `builder verify` asks for."""
+
+    artifact: Path
+    determinism: bool
+    prompts: int | None
+    max_tokens: int | None
+    target: str | None
+    threads: int | None
+    as_json: bool
+    quiet: bool
+
+
+@click.command(short_help="Prove that an artifact is whole and its answers repeatable.")
+@click.argument("artifact", type=click.Path(path_type=Path), metavar="DIR")
+@click.option(
+    "--determinism",
+    is_flag=True,
+    help="Serve the same prompts in many ways and compare token ids and bits of logprobs.",
+)
+@click.option(
+    "--prompts",
+    type=click.IntRange(2, 256),
+    metavar="N",
+    help="Prompts to serve, half of them greedy and half drawn.  [default: 6]",
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Tokens of an answer.  [default: 16]",
+)
+@click.option("--target", metavar="NAME", help="Engine to run.  [default: the artifact's first]")
+@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Threads of the engine.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def command(**options: Any) -> None:
+    """Check size and sha256 of every file of the artifact in DIR.
+
+    With --determinism, also serve prompts alone, together, in another order, joining in flight, in chunks,
+    after a cache hit, preempted, with several choices, speculated and streamed. Exit code 1 says that some
+    answer differs; the table says which, and whether each way came about at all.
+    """
+    verify(Options(**options))
+
+
+def verify(options: Options) -> None:
+    """Check what is asked, and print what was found.
+
+    Raises:
+        ArtifactError: a file is missing, altered, or not named by the manifest.
+        UserError: the artifact's limits leave no room for the proof.
+        EngineError: an answer differs.
+    """
+    if not options.determinism:
+        verify_files_alone(options)
+        return
+    refuse_two_runtimes()
+    display = display_for(quiet=options.quiet)
+    with open_session(
+        options.artifact, display=display, target=options.target, threads=options.threads
+    ) as model:
+        outcomes = prove(model, options, display)
+    if options.as_json:
+        click.echo(json.dumps(report(options, outcomes)))
+    else:
+        display_on(sys.stdout).facts(str(options.artifact), rows(outcomes))
+    raise_different(outcomes)
+
+
+def verify_files_alone(options: Options) -> None:
+    """Check the files, and refuse options that would have no effect.
+
+    Raises:
+        ArtifactError: a file is missing, altered, or not named by the manifest.
+        UserError: one of them is given.
+    """
+    for name in ("prompts", "max_tokens", "target", "threads"):
+        if getattr(options, name) is not None:
+            flag = "--" + name.replace("_", "-")
+            raise UserError(f"{flag} is about running the engine; add --determinism to run it")
+    manifest = read_manifest(options.artifact)
+    verify_files(options.artifact, manifest)
+    if options.as_json:
+        click.echo(json.dumps({"artifact": str(options.artifact), "files": len(manifest.files)}))
+
+
+def prove(model: LoadedModel, options: Options, display: Display) -> list[Outcome]:
+    """Serve the prompts in every way.
+
+    Raises:
+        UserError: the artifact's limits leave no room for them.
+    """
+    cases = make_cases(
+        model.encode_text(TEXT),
+        model.executor.limits,
+        count=options.prompts or NUM_PROMPTS,
+        max_tokens=options.max_tokens or MAX_TOKENS,
+        block_size=model.executor.kv.block_size,
+    )
+    ends = model.artifact.manifest.tokenizer.end_token_ids
+    proof = Proof(model.executor, model.tokenizer, ends, cases)
+    outcomes = []
+    with display.progress() as progress:
+        progress.stage("alone", 0)
+        proof.serve_alone()
+        for permutation in PERMUTATIONS:
+            progress.stage(permutation.__name__.replace("_", " "), 0)
+            outcomes.append(permutation(proof))
+    return outcomes
+
+
+def rows(outcomes: list[Outcome]) -> Rows:
+    """Give the lines of the table."""
+    return [(outcome.name, line(outcome)) for outcome in outcomes]
+
+
+def line(outcome: Outcome) -> str:
+    """Say how one way went."""
+    size = f"{outcome.num_answers} answers, {outcome.num_tokens} tokens, {outcome.evidence}"
+    if outcome.differences:
+        return f"DIFFERS: {'; '.join(outcome.differences)} ({size})"
+    return f"equal: {size}" if outcome.is_exercised else f"not exercised: {size}"
+
+
+def report(options: Options, outcomes: list[Outcome]) -> dict[str, Any]:
+    """Give the table for programs."""
+    return {
+        "artifact": str(options.artifact),
+        "equal": not any(outcome.differences for outcome in outcomes),
+        "ways": [asdict(outcome) for outcome in outcomes],
+    }
+
+
+def raise_different(outcomes: list[Outcome]) -> None:
+    """Fail when any answer differs.
+
+    Raises:
+        EngineError: names the ways.
+    """
+    different = [outcome.name for outcome in outcomes if outcome.differences]
+    if different:
+        raise EngineError(
+            f"answers depend on how they are served: {', '.join(different)}; the table says where"
+        )

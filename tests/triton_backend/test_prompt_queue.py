@@ -1,0 +1,125 @@
+"""The queue of prompts: bounded, short ones pass long ones, and no long one waits for ever."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from tests.triton_backend.host_stage import PATIENCE_S
+from triton_backend.prompt_queue import SHORT_CHARACTERS, PromptQueue, WaitingPrompt
+
+LONG = SHORT_CHARACTERS + 1
+
+
+@pytest.fixture
+def encoded() -> list[int]:
+    """The numbers of prompts, in the order in which they were encoded."""
+    return []
+
+
+@pytest.fixture
+def put(encoded: list[int]) -> Callable[..., str]:
+    """Put a prompt that notes its number when it is encoded."""
+
+    def put(queue: PromptQueue, number: int, num_characters: int = 1) -> str:
+        prompt = WaitingPrompt(num_characters, lambda: encoded.append(number))
+        return queue.put((1, number), prompt)
+
+    return put
+
+
+def test_the_oldest_is_the_oldest_of_all(put, encoded: list[int]) -> None:
+    queue = PromptQueue()
+    for number, num_characters in enumerate([LONG, 5, 3 * LONG, 1]):
+        put(queue, number, num_characters)
+    for _ in range(4):
+        queue.encode_oldest()
+    assert encoded == [0, 1, 2, 3]
+    assert len(queue) == 0
+
+
+def test_the_shortest_comes_first_and_of_equals_the_oldest(put, encoded: list[int]) -> None:
+    queue = PromptQueue()
+    for number, num_characters in enumerate([LONG, 7, SHORT_CHARACTERS, 7, 2]):
+        put(queue, number, num_characters)
+    for _ in range(4):
+        queue.encode_shortest()
+    assert encoded == [4, 1, 3, 2]
+    assert len(queue) == 1
+
+
+def test_a_short_prompt_waits_for_no_long_one(put, encoded: list[int]) -> None:
+    queue = PromptQueue()
+    for number in range(100):
+        put(queue, number, LONG)
+    thread = threading.Thread(target=queue.encode_shortest, daemon=True)
+    thread.start()
+    put(queue, 100)
+    thread.join(PATIENCE_S)
+    assert encoded == [100]
+
+
+def test_a_prompt_that_comes_later_wakes_who_waits(put, encoded: list[int]) -> None:
+    queue = PromptQueue()
+    threads = [
+        threading.Thread(target=work, daemon=True)
+        for work in (queue.encode_oldest, queue.encode_shortest)
+    ]
+    for thread in threads:
+        thread.start()
+    put(queue, 1)
+    put(queue, 2)
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert sorted(encoded) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("limits", "lengths", "message"),
+    [
+        ({"max_prompts": 2}, [1, 1], "the queue is full: 2 prompts of 2 characters wait"),
+        ({"max_characters": 9}, [4, 5], "the queue is full: 2 prompts of 9 characters wait"),
+        ({"max_characters": 9}, [99], "the queue is full: 1 prompts of 99 characters wait"),
+    ],
+)
+def test_a_full_queue_says_so_until_there_is_room(
+    put, limits: dict[str, int], lengths: list[int], message: str
+) -> None:
+    queue = PromptQueue(**limits)
+    for number, length in enumerate(lengths):
+        assert put(queue, number, length) == ""
+    assert put(queue, 50).startswith(message)
+    queue.encode_oldest()
+    assert put(queue, 50) == ""
+
+
+def test_a_prompt_that_is_dropped_is_never_encoded_and_gives_its_room_back(
+    put, encoded: list[int]
+) -> None:
+    queue = PromptQueue(max_characters=9)
+    put(queue, 1, 9)
+    queue.drop((1, 1))
+    queue.drop((1, 1))
+    assert len(queue) == 0
+    assert put(queue, 2, 5) == ""
+    assert put(queue, 3, 4) == ""
+    queue.encode_oldest()
+    assert encoded == [2]
+
+
+def test_prompts_of_two_fronts_with_the_same_number_are_two() -> None:
+    queue = PromptQueue()
+    for front in (1, 2):
+        queue.put((front, 7), WaitingPrompt(1, print))
+    queue.drop((1, 7))
+    assert len(queue) == 1
+
+
+def test_a_prompt_that_is_being_encoded_is_counted(put) -> None:
+    queue = PromptQueue()
+    counts: list[int] = []
+    queue.put((1, 1), WaitingPrompt(1, lambda: counts.append(len(queue))))
+    put(queue, 2)
+    queue.encode_oldest()
+    assert counts == [2]
+    assert len(queue) == 1

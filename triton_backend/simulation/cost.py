@@ -1,0 +1,106 @@
+"""How long a step takes, as a straight line in what it computes, and the clock that it moves.
+
+A step costs a fixed time (weights are read once whatever the batch), a time per token, and a time per token that
+another attends to. Times are seconds.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from math import isfinite
+from pathlib import Path
+
+import numpy as np
+
+from builder.artifact.step import StepTensors
+from builder.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """Seconds of a step: `step_s + token_s * tokens + context_s * context`.
+
+    A token at position p has a context of p + 1 tokens. The defaults are of the order of a model of 135 million
+    parameters (int8) on two cores of a server; `measure_cost` finds those of an engine at hand.
+
+    Raises:
+        UserError: a time is below zero or no number, or a step would take no time.
+    """
+
+    step_s: float = 0.002
+    token_s: float = 2e-4
+    context_s: float = 1e-7
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise UserError(f"cost {name} must be a number of seconds")
+            if not 0 <= value < 1e6 or not isfinite(value):
+                raise UserError(f"cost {name} must be from 0 to below 1e6 seconds; got {value}")
+        if self.step_s + self.token_s <= 0:
+            raise UserError("a step must take time: set cost step_s or token_s above 0")
+
+    def seconds(self, step: StepTensors) -> float:
+        """Give the seconds that a step takes."""
+        return self.step_s + self.token_s * step.num_tokens + self.context_s * context_of(step)
+
+
+def context_of(step: StepTensors) -> int:
+    """Count the tokens that the tokens of a step attend to, each for itself."""
+    return int(step.positions.sum(dtype=np.int64)) + step.num_tokens
+
+
+class VirtualClock:
+    """Time that passes only when told to; called, it gives the seconds since the start."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        """Give the time."""
+        return self.now_s
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now_s += seconds
+
+    def wait_until(self, moment_s: float) -> None:
+        """Let time pass up to a moment; none if it is over already."""
+        self.now_s = max(self.now_s, moment_s)
+
+
+def read_cost(path: Path) -> CostModel:
+    """Read a cost model from a JSON object with `step_s`, `token_s` and `context_s`.
+
+    Raises:
+        UserError: the file is missing or is no such object.
+    """
+    known = set(CostModel.__dataclass_fields__)
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} can't be read as JSON: {error}") from error
+    if not isinstance(content, dict) or set(content) - known:
+        raise UserError(
+            f"{path} must be one JSON object with the fields {', '.join(sorted(known))}"
+        )
+    return CostModel(**content)
+
+
+def fit_cost(measured: Sequence[tuple[int, int, float]]) -> CostModel:
+    """Fit a cost model to measured steps: (tokens, context, seconds) of each; no time becomes negative.
+
+    Steps weigh by the inverse of their time, so that short steps are met as well as long ones.
+    """
+    rows = np.array([(1.0, tokens, context) for tokens, context, _ in measured])
+    times = np.array([seconds for _, _, seconds in measured])
+    rows, wanted = rows / times[:, None], np.ones(len(times))
+    kept = [0, 1, 2]
+    found = np.zeros(3)
+    while kept:
+        solution = np.linalg.lstsq(rows[:, kept], wanted, rcond=None)[0]
+        if solution.min() >= 0:
+            found[kept] = solution
+            break
+        del kept[int(solution.argmin())]
+    return CostModel(*map(float, found))

@@ -1,0 +1,110 @@
+"""A trial of a constraint: `python -m triton_backend.structured.trial`, as a process that may be killed.
+
+A schema of 100 bytes can keep a compiler busy for minutes, and a thread in it can't be stopped. So an unknown
+constraint is first compiled here, for a vocabulary of bytes and within bounds of processor time and memory.
+JSON comes in by stdin, {"kind", "text"}, and goes out by stdout: {"grammar"} or {"refused"}.
+"""
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+from builder.errors import RequestError
+from triton_backend.constraint import Constraint, ConstraintKind
+from triton_backend.structured.grammars import grammar_of, refusal
+from triton_backend.subprograms import command_of
+
+MAX_CPU_S = 0.5
+"""A hundred fields with patterns take 0.01 s."""
+MAX_MEMORY_BYTES = 2**30
+MAX_WALL_S = 10.0
+"""For a machine so loaded that the process gets no processor."""
+
+TOO_LARGE = RequestError("constraint.text takes too long to compile; make it smaller.")
+
+
+def limits() -> LLParserLimits:
+    """Give what a grammar may cost: a mask at most some 10 ms, and the states of its lexer 20 MB."""
+    return LLParserLimits(
+        max_items_in_row=1000,
+        step_lexer_fuel=100_000,
+        step_max_items=10_000,
+        max_lexer_states=10_000,
+        max_grammar_size=50_000,
+        precompute_large_lexemes=False,
+        verbose_errors=False,
+    )
+
+
+def tried(constraint: Constraint) -> str:
+    """Compile a constraint in a process of its own; give its grammar, which compiles here as fast.
+
+    Raises:
+        RequestError: it is invalid, not supported, or takes too much time or memory.
+    """
+    question = json.dumps({"kind": constraint.kind, "text": constraint.text})
+    try:
+        done = subprocess.run(  # noqa: S603 - no word of the constraint is on the command line
+            command_of("triton_backend.structured.trial"),
+            input=question.encode(),
+            capture_output=True,
+            check=False,
+            timeout=MAX_WALL_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise TOO_LARGE from None
+    if done.returncode != 0:
+        raise TOO_LARGE
+    answer = json.loads(done.stdout)
+    if "refused" in answer:
+        raise RequestError(answer["refused"])
+    grammar: str = answer["grammar"]
+    return grammar
+
+
+def _compiled(constraint: Constraint) -> str:
+    try:
+        grammar = grammar_of(constraint)
+    except RecursionError:
+        raise RequestError("constraint.text is nested too deep.") from None
+    matcher = LLMatcher(LLTokenizer(_Bytes(), n_vocab=257), grammar, log_level=0, limits=limits())  # type: ignore[arg-type]
+    matcher.compute_bitmask()
+    if matcher.is_error():
+        raise refusal(constraint.kind, matcher.get_error())
+    return grammar
+
+
+class _Bytes:
+    """The smallest vocabulary: each byte, and an end. All that may take long is done for it too."""
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+    eos_token_id = 256
+    special_token_ids = (256,)
+    tokens = (*(bytes([byte]) for byte in range(256)), b"<end>")
+
+    def __call__(self, text: str) -> list[int]:
+        """Encode a text."""
+        return list(text.encode())
+
+
+def main() -> None:
+    """Answer one question; beyond its bounds the process dies by a signal."""
+    question = json.loads(sys.stdin.buffer.read())
+    constraint = Constraint(ConstraintKind(question["kind"]), question["text"])
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    signal.setitimer(signal.ITIMER_PROF, MAX_CPU_S)
+    try:
+        answer = {"grammar": _compiled(constraint)}
+    except RequestError as refused:
+        answer = {"refused": str(refused)}
+    sys.stdout.buffer.write(json.dumps(answer).encode())
+
+
+if __name__ == "__main__":
+    main()
