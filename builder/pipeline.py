@@ -25,8 +25,10 @@ from builder.checkpoint.weights import WeightReader, has_tied_head
 from builder.errors import BuildError, CheckpointError, UnsupportedError, UserError
 from builder.limits import Estimate, LimitOptions
 from builder.package import record_source, write_tokenizer
+from builder.quant import FORMATS
 from builder.quant.apply import quantize
 from builder.quant.plan import plan_quantization
+from builder.quant.rotate import rotate
 from builder.targets.compiler import TargetOptions, load_compiler
 
 
@@ -195,6 +197,8 @@ def _compile(plan: BuildPlan, target: str, folder: Path, progress: Progress) -> 
     compiler, options = load_compiler(target), plan.request.options
     progress.stage(f"build graph for {target}", 0)
     graph = archs.build_graph(plan.config, WeightReader(plan.checkpoint), plan.limits.max_seq_len)
+    if options.precision.name in FORMATS:
+        rotate(graph)
     quantized = quantize(graph, plan_quantization(graph, options.precision))
     lowered = compiler.lower(quantized, plan.kv)
     advance: Callable[[int], None] = progress.advance

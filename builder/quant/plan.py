@@ -63,18 +63,15 @@ def precision_of(dtype: str, quant: str, group: int | None) -> Precision:
 
 
 def plan_quantization(graph: Graph, precision: Precision) -> QuantPlan:
-    """Give every linear layer the same precision, and the head the one that its format has for heads.
-
-    An embedding table is quantized only if it is also the head: the two share one tensor. In bfloat16 it always is.
-    """
+    """Give every linear layer the same precision, and head and embedding table the one that its format has for heads."""
     if precision.name == FLOAT32:
         return QuantPlan(FLOAT32, {})
-    found = linear_weights(graph.model)
-    layers = {str(weight.name): precision for weight in found}
-    if precision.name == BFLOAT16:
-        layers |= {str(weight.name): precision for weight in _tables(graph.model)}
-    elif (head := FORMATS[precision.name].HEAD) != precision.name:
-        layers |= {str(weight.name): Precision(head, FORMATS[head].GROUP) for weight in _heads(graph.model)}
+    layers = {str(weight.name): precision for weight in linear_weights(graph.model)}
+    ends = precision
+    if precision.name != BFLOAT16 and (head := FORMATS[precision.name].HEAD) != precision.name:
+        ends = Precision(head, FORMATS[head].GROUP)
+    for weight in (*_heads(graph.model), *_tables(graph.model)):
+        layers[str(weight.name)] = ends
     return QuantPlan(precision.label, layers)
 
 
