@@ -86,9 +86,7 @@ SCALE_BYTES = {"cpu": 2}
 """Bytes of a weight scale, by target; 4 where it is not named."""
 
 
-def estimate(
-    config: ModelConfig, limits: Limits, precision: Precision, *, target: str
-) -> Estimate:
+def estimate(config: ModelConfig, limits: Limits, precision: Precision, *, target: str) -> Estimate:
     """Estimate a build for one target from the model's sizes."""
     linear, table, rest = _count_weights(config)
     per_weight, per_head = _weight_bytes(precision, target)

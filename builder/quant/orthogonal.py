@@ -7,6 +7,7 @@ the same on every machine.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,9 @@ class Orthogonal:
         """Rows, and columns."""
         return len(self.signs)
 
-    def multiply(self, rows: NDArray[np.floating], scales: NDArray[np.floating] | None = None) -> Float32:
+    def multiply(
+        self, rows: NDArray[np.floating[Any]], scales: NDArray[np.floating[Any]] | None = None
+    ) -> Float32:
         """Give `rows diag(scales) Q` for rows `[R, k * size]`: each run of `size` numbers by itself."""
         out = np.empty(rows.shape, np.float32)
         for first in range(0, len(rows), ROWS):

@@ -45,7 +45,9 @@ def precision_of(dtype: str, quant: str, group: int | None) -> Precision:
     """
     if quant == "none":
         if group is not None:
-            raise UnsupportedError("--group goes with a quantization format, such as --int8 --group 64")
+            raise UnsupportedError(
+                "--group goes with a quantization format, such as --int8 --group 64"
+            )
         return Precision(dtype)
     if dtype != FLOAT32:
         raise UnsupportedError(

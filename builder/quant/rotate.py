@@ -51,7 +51,7 @@ class _Rotation:
             if node.op_type == "Gather" and (table := node.inputs[0]) and table.is_initializer()
         ]
         for node in tables:
-            self._changes.append((node, 0, lambda table: self._hidden.multiply(table)))
+            self._changes.append((node, 0, self._hidden.multiply))
         return bool(tables) and all(self._follow(node.outputs[0]) for node in tables)
 
     def _follow(self, hidden: ir.Value) -> bool:
@@ -106,7 +106,7 @@ class _Rotation:
         if values is None:
             return
         self._write(values, self._head)
-        self._changes.append((gemm, 1, lambda weight: self._head.multiply(weight)))
+        self._changes.append((gemm, 1, self._head.multiply))
 
     def apply(self) -> None:
         """Give every reader its own weight: one that two shared, such as a table that is the head, becomes two."""

@@ -23,9 +23,7 @@ from builder.targets.cpu.plan import Form
 NAME = "cpu"
 DTYPES = ("float32", "bfloat16")
 QUANTS = ("none", *(name for name, rules in FORMATS.items() if NAME in rules.TARGETS))
-ATTENTION = (
-    "keys, values and, where the machine has AMX, queries and attention weights bfloat16; all else float32"
-)
+ATTENTION = "keys, values and, where the machine has AMX, queries and attention weights bfloat16; all else float32"
 MAX_HEAD_DIM = 256
 RUN = 16
 """Tokens that lie together in a block."""
@@ -139,7 +137,9 @@ def _compute(graph: LoweredPlan) -> str:
     )
     groups = sorted({b.group for b in graph.program.buffers if b.form == Form.INT8})
     shared = " or ".join(map(str, groups))
-    return f"{stored}; the activations of their layers are rounded to int8 per {shared}; {ATTENTION}"
+    return (
+        f"{stored}; the activations of their layers are rounded to int8 per {shared}; {ATTENTION}"
+    )
 
 
 def _require(option: str, value: str, supported: tuple[str, ...]) -> None:

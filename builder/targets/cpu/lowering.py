@@ -125,7 +125,9 @@ class Lowering:
         size = config.num_heads * config.head_dim
         wanted = self._input_of(result, Rows.TOKENS)
         fits = wanted.form == Form.FLOAT32 or (
-            wanted.form == Form.INT8 and config.head_dim % wanted.group == 0 and wanted.width == size
+            wanted.form == Form.INT8
+            and config.head_dim % wanted.group == 0
+            and wanted.width == size
         )
         made = wanted if fits else _floats(Rows.TOKENS, size)
         out = self._buffers.take(made) if not fits else self._buffers.new(result, made)
