@@ -33,7 +33,9 @@ struct Operation {
   int32_t num_heads, num_kv_heads, head_dim, rope_dim;
   float eps;
   float scale;
-  int32_t reserved[14];
+  int32_t window;     // positions that attention sees, its own included; 0 for all
+  float soft_cap;     // of attention scores; 0 for none
+  int32_t reserved[12];
 };
 static_assert(sizeof(Operation) == 128, "the file format of a plan");
 
@@ -76,9 +78,19 @@ struct Buffer {
   BufferSpec spec;
 };
 
+constexpr int32_t ATTENTION_SPAN = 256;  // positions that are weighed together; spans begin at multiples of it
+constexpr int32_t MAX_TILE_ROWS = 64;
+
 // A run of query rows of one sequence; a row is a (token, head of the KV head's group) pair.
 struct QueryTile {
   int32_t sequence, first_row, num_rows;
+  int32_t num_pieces;    // into which its spans are split
+  int64_t first_partial;  // of its rows and spans in `Step::partials`; only if it is split
+};
+
+// The spans [begin, end) of a tile: what one unit of attention computes.
+struct TilePiece {
+  int32_t tile, begin, end;
 };
 
 struct Step {
@@ -92,8 +104,11 @@ struct Step {
   StepOutputs out;
   const int32_t* sequence_of;  // [T]
   const QueryTile* tiles;
-  int32_t num_tiles;
-  bool appends_alone;  // some sequence has more than one tile: keys and values must all be there first
+  const TilePiece* pieces;
+  int32_t num_pieces;
+  float* partials;       // of split tiles: [K][spans][rows][16 + D, padded]: peak, total, padding, weighed values
+  int32_t* pieces_left;  // of split tiles, [tiles][K]
+  bool appends_alone;    // some sequence has more than one piece: keys and values must all be there first
   int32_t num_threads;
 
   FORERUN_MEMBER const char* weight(int32_t id) const { return weight_bytes + weights[id].offset; }

@@ -9,7 +9,7 @@
 
 namespace FORERUN_ISA {
 
-static_assert(sizeof(Work) <= forerun::SCRATCH_BYTES, "scratch of a thread");
+static_assert(sizeof(AttentionScratch) <= forerun::SCRATCH_BYTES, "scratch of a thread");
 
 extern const forerun::Build build = {
     FORERUN_NAME,

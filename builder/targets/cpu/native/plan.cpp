@@ -107,12 +107,21 @@ struct Checker {
 };
 
 bool is_right(const Geometry& g) {
-  const bool has_form = g.kv_form == (int32_t)Form::float32 || g.kv_form == (int32_t)Form::bfloat16;
   return in_range(g.num_layers, 1, 100000) && in_range(g.num_kv_heads, 1, 65536) && in_range(g.head_dim, 1, MAX_HEAD_DIM) &&
-         has_form && in_range(g.block_size, 16, 1024) && g.block_size % 16 == 0 && in_range(g.vocab_size, 1, MAX_SIZE);
+         in_range(g.kv_form, 0, 2) && in_range(g.block_size, 16, 1024) && g.block_size % 16 == 0 && in_range(g.vocab_size, 1, MAX_SIZE);
 }
 
 }  // namespace
+
+int64_t head_bytes_of(const Geometry& g) {
+  const int64_t depth = up(g.head_dim, 16);
+  switch ((Form)g.kv_form) {
+    case Form::float32: return g.block_size * depth * 4;
+    case Form::bfloat16: return g.block_size * depth * 2;
+    case Form::int8: return g.block_size * (depth + 4);  // and a scale
+  }
+  return 0;
+}
 
 int64_t row_bytes_of(const BufferSpec& buffer) {
   if (buffer.form == (int32_t)Form::float32) return up(4 * (int64_t)buffer.width, 64);
