@@ -68,7 +68,7 @@ static void gather_queries(const Attending& unit) {
     for (int64_t d = 0; d < depth; d += LANES) {
       const Floats scaled = load(query + d) * scale;
       store(query + d, scaled);
-      if (has_tiles(unit.cache)) store_bfloat16(scratch.narrow_query + r * depth + d, scaled);
+      if (is_narrow(unit.cache)) store_bfloat16(scratch.narrow_query + r * depth + d, scaled);
     }
     const int64_t seen = unit.length() - (end - token) + 1, window = unit.op.window;
     scratch.sights[r] = {window && seen > window ? seen - window : 0, seen, unit.op.soft_cap * LOG2_E};
@@ -91,21 +91,16 @@ static void attend_rows(const Attending& unit, int first, int num_rows, Runs run
   const int64_t depth = unit.cache.depth;
   const bool is_split = unit.tile.num_pieces > 1;
   Mean spans[TILE_ROWS];
-#if defined(__AMX_BF16__)
-  if (has_tiles(unit.cache)) scores_by_tiles(scratch.narrow_query + first * depth, depth, scratch.span, runs, products);
-#endif
-  if (!has_tiles(unit.cache)) scores_by_vectors(scratch.query + first * depth, num_rows, depth, scratch.span, runs, products);
+  const Queries queries{scratch.query + first * depth, scratch.narrow_query + first * depth, num_rows};
+  multiply_keys(unit.cache, queries, scratch.span, runs, products);
   for (int r = 0; r < num_rows; r++) {
     const Sight& sight = scratch.sights[first + r];
-    if (has_tiles(unit.cache))
+    if (is_narrow(unit.cache))
       weigh<true, SCALED>(products.scores[r], products.narrow_weights[r], scratch.span, runs, sight, spans[r]);
     else
       weigh<false, SCALED>(products.scores[r], nullptr, scratch.span, runs, sight, spans[r]);
   }
-#if defined(__AMX_BF16__)
-  if (has_tiles(unit.cache)) values_by_tiles(depth, scratch.span, runs, products);
-#endif
-  if (!has_tiles(unit.cache)) values_by_vectors(num_rows, depth, scratch.span, runs, products);
+  multiply_values(unit.cache, num_rows, scratch.span, runs, products);
   for (int r = 0; r < num_rows; r++) {
     spans[r].values = products.results + r * depth;
     if (!is_split) {

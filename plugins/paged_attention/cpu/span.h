@@ -1,8 +1,7 @@
-// One span of a sequence's cache in the form that the products take: bfloat16 for matrix tiles, float32 for vectors.
+// One span of a sequence's cache in the form that the products take: bfloat16 where the machine multiplies that, else float32.
 // What lies in the pool in that form is read there; all else is expanded into scratch memory, exactly: scales are no
 // part of it, they are applied to scores and weights.
 #pragma once
-#include "plugins/native/tiles.h"
 #include "plugins/paged_attention/cpu/cache.h"
 
 namespace FORERUN_ISA {
@@ -20,8 +19,9 @@ struct Span {
   alignas(64) char expanded[2][SPAN * MAX_DEPTH * sizeof(float)];
 };
 
-FORERUN_INLINE bool has_tiles(const Cache& cache) {
-#if defined(__AMX_BF16__)
+// Whether factors are multiplied as bfloat16.
+FORERUN_INLINE bool is_narrow(const Cache& cache) {
+#if defined(__AVX512BF16__)
   return cache.form != Form::float32;
 #else
   (void)cache;
@@ -81,13 +81,13 @@ FORERUN_INLINE void widen_values(const Cache& cache, Form form, const char* from
 
 // Where keys (0) or values (1) of a run go in scratch memory.
 FORERUN_INLINE char* place_of(const Cache& cache, Span& span, int which, int run) {
-  return span.expanded[which] + run * RUN * cache.depth * (has_tiles(cache) ? 2 : 4);
+  return span.expanded[which] + run * RUN * cache.depth * (is_narrow(cache) ? 2 : 4);
 }
 
 FORERUN_INLINE const char* expand_keys(const Cache& cache, Span& span, int run, const char* from) {
-  if (cache.form == Form::float32 || (cache.form == Form::bfloat16 && has_tiles(cache))) return from;
+  if (cache.form == Form::float32 || (cache.form == Form::bfloat16 && is_narrow(cache))) return from;
   char* to = place_of(cache, span, 0, run);
-  if (has_tiles(cache))
+  if (is_narrow(cache))
     narrow_run(cache, from, to);
   else
     widen_keys(cache, cache.form, from, (float*)to);
@@ -95,9 +95,9 @@ FORERUN_INLINE const char* expand_keys(const Cache& cache, Span& span, int run, 
 }
 
 FORERUN_INLINE const char* expand_values(const Cache& cache, Span& span, int run, const char* from) {
-  if (cache.form == Form::float32 || (cache.form == Form::bfloat16 && has_tiles(cache))) return from;
+  if (cache.form == Form::float32 || (cache.form == Form::bfloat16 && is_narrow(cache))) return from;
   char* to = place_of(cache, span, 1, run);
-  if (has_tiles(cache))
+  if (is_narrow(cache))
     narrow_run(cache, from, to);
   else
     widen_values(cache, cache.form, from, (float*)to);
@@ -109,11 +109,11 @@ FORERUN_INLINE const char* expand_values(const Cache& cache, Span& span, int run
 static const char* cut_values(const Cache& cache, Span& span, int run, const char* from, int64_t count) {
   char* to = place_of(cache, span, 1, run);
   const int64_t row_bytes = cache.depth * sizeof(float);  // of a token, or of a pair of narrow ones
-  const int64_t whole = has_tiles(cache) ? (count + 1) / 2 : count;
+  const int64_t whole = is_narrow(cache) ? (count + 1) / 2 : count;
   if (from != to) memcpy(to, from, whole * row_bytes);
-  if (has_tiles(cache) && count % 2)
+  if (is_narrow(cache) && count % 2)
     for (int64_t d = 0; d < cache.depth; d++) ((uint16_t*)(to + (whole - 1) * row_bytes))[2 * d + 1] = 0;
-  memset(to + whole * row_bytes, 0, ((has_tiles(cache) ? RUN / 2 : RUN) - whole) * row_bytes);
+  memset(to + whole * row_bytes, 0, ((is_narrow(cache) ? RUN / 2 : RUN) - whole) * row_bytes);
   return to;
 }
 
