@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
-from builder.artifact.config import KVGeometry, Limits, ModelConfig
+from builder.artifact.config import ELEMENT_BYTES, KVGeometry, Limits, ModelConfig
 from builder.errors import UserError
+from builder.quant import FORMATS
+from builder.quant.plan import Precision
 
 DEFAULT_BLOCK_SIZE = 16
 DEFAULT_NUM_SEQS = 32
@@ -84,15 +86,17 @@ SCALE_BYTES = {"cpu": 2}
 """Bytes of a weight scale, by target; 4 where it is not named."""
 
 
-def estimate(config: ModelConfig, limits: Limits, *, quant: str, target: str) -> Estimate:
+def estimate(
+    config: ModelConfig, limits: Limits, precision: Precision, *, target: str
+) -> Estimate:
     """Estimate a build for one target from the model's sizes."""
     linear, table, rest = _count_weights(config)
-    bytes_per_weight = 1 + SCALE_BYTES.get(target, 4) / 32 if quant == "int8" else 4.0
+    per_weight, per_head = _weight_bytes(precision, target)
     head = 0 if config.tied_head else config.vocab_size * config.hidden_size
-    table_width = bytes_per_weight if config.tied_head else 4.0
+    table_width = per_head if config.tied_head or precision.name not in FORMATS else 4.0
     rope_bytes = 4 * limits.max_seq_len * config.head_dim
     weights_bytes = (
-        int((linear + head) * bytes_per_weight + table * table_width) + 4 * rest + rope_bytes
+        int(linear * per_weight + head * per_head + table * table_width) + 4 * rest + rope_bytes
     )
     largest = 4 * max(table, config.hidden_size * config.intermediate_size)
     return Estimate(
@@ -100,6 +104,19 @@ def estimate(config: ModelConfig, limits: Limits, *, quant: str, target: str) ->
         disk_bytes=weights_bytes + (32 << 20),
         peak_bytes=RUNTIME_BYTES + weights_bytes + 2 * largest,
     )
+
+
+def _weight_bytes(precision: Precision, target: str) -> tuple[float, float]:
+    """Give the bytes of a linear layer's weight and of the head's, scales included."""
+    if precision.name not in FORMATS:
+        return (ELEMENT_BYTES[precision.name],) * 2
+    rules = FORMATS[precision.name]
+    scale = SCALE_BYTES.get(target, 4) + rules.HAS_ZERO_POINTS
+    per_weight = rules.BITS / 8 + (scale / precision.group if precision.group else 0)
+    if rules.HEAD == precision.name:
+        return per_weight, per_weight
+    head = FORMATS[rules.HEAD]
+    return per_weight, head.BITS / 8 + SCALE_BYTES.get(target, 4) / head.GROUP
 
 
 def _count_weights(config: ModelConfig) -> tuple[int, int, int]:

@@ -60,8 +60,7 @@ class BuildPlan:
         """Name of the artifact's folder when the user gives none: `<model>-<format>-tp<N>`."""
         options = self.request.options
         stem = Path(self.checkpoint.source.name).name.removesuffix(".gguf")
-        precision = options.dtype if options.quant == "none" else options.quant
-        return f"{stem}-{precision}-tp{options.tp}"
+        return f"{stem}-{options.precision.label}-tp{options.tp}"
 
 
 class Progress(Protocol):
@@ -104,7 +103,7 @@ def plan(request: CompileRequest, *, shows_bars: bool = False) -> BuildPlan:
         limits=found,
         kv=kv,
         targets=chosen,
-        estimate=limits.estimate(config, found, quant=request.options.quant, target=first),
+        estimate=limits.estimate(config, found, request.options.precision, target=first),
         notes=_notes(checkpoint),
     )
 
@@ -196,7 +195,7 @@ def _compile(plan: BuildPlan, target: str, folder: Path, progress: Progress) -> 
     compiler, options = load_compiler(target), plan.request.options
     progress.stage(f"build graph for {target}", 0)
     graph = archs.build_graph(plan.config, WeightReader(plan.checkpoint), plan.limits.max_seq_len)
-    quantized = quantize(graph, plan_quantization(graph, options.quant))
+    quantized = quantize(graph, plan_quantization(graph, options.precision))
     lowered = compiler.lower(quantized, plan.kv)
     advance: Callable[[int], None] = progress.advance
     progress.stage(f"write {target}", plan.estimate.weights_bytes)

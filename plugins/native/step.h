@@ -12,7 +12,7 @@ namespace forerun {
 
 enum class OpCode : int32_t { embedding = 1, rms_norm = 2, linear = 3, append = 4, attention = 5, row_answers = 6, quantize = 7 };
 enum class Epilogue : int32_t { none = 0, add = 1, silu_gate = 2 };
-enum class Form : int32_t { float32 = 0, bfloat16 = 1, int8 = 2 };
+enum class Form : int32_t { float32 = 0, bfloat16 = 1, int8 = 2, int4 = 3, uint4 = 4 };
 enum class Rows : int32_t { tokens = 0, logit_rows = 1 };
 
 constexpr int32_t NOTHING = -1;  // for an optional buffer or weight
@@ -50,7 +50,7 @@ static_assert(sizeof(BufferSpec) == 16, "the file format of a plan");
 struct WeightSpec {
   int64_t offset, num_bytes;  // in the file of weights
   int32_t form;               // Form
-  int32_t group;
+  int32_t group;              // inputs that share a scale; as many as share one in a row of the input, or a multiple
   int32_t size_out, size_in;  // as padded
 };
 static_assert(sizeof(WeightSpec) == 32, "the file format of a plan");

@@ -13,23 +13,19 @@ from builder.artifact.weights import WeightSpec, write_weights
 from builder.errors import UnsupportedError
 from builder.graph.graph import LoweredGraph, QuantizedGraph
 from builder.quant import FORMATS
+from builder.quant.plan import BFLOAT16, FLOAT32
 from builder.targets.compiler import TargetOptions
 from builder.targets.cpu import native, plan
 from builder.targets.cpu.lowering import Lowering
 from builder.targets.cpu.packing import Packed
+from builder.targets.cpu.plan import Form
 
 NAME = "cpu"
-DTYPES = ("float32",)
+DTYPES = ("float32", "bfloat16")
 QUANTS = ("none", *(name for name, rules in FORMATS.items() if NAME in rules.TARGETS))
-KV_DTYPES = {"none": "float32", "int8": "bfloat16"}
-"""Stored precision of keys and values, by the format of the weights."""
-COMPUTE = {
-    "float32": "float32 throughout",
-    "int8": (
-        "int8 weights with a half-precision scale per 32; the activations of int8 layers are rounded to int8 per "
-        "32; keys, values and, where the machine has AMX, queries and attention weights bfloat16; all else float32"
-    ),
-}
+ATTENTION = (
+    "keys, values and, where the machine has AMX, queries and attention weights bfloat16; all else float32"
+)
 MAX_HEAD_DIM = 256
 RUN = 16
 """Tokens that lie together in a block."""
@@ -73,7 +69,7 @@ def kv_geometry(config: ModelConfig, block_size: int, options: TargetOptions) ->
             f"target {NAME} does not support --block-size {block_size}; supported: multiples of {RUN}"
         )
     layers = tuple(range(config.num_layers))
-    dtype = KV_DTYPES[options.quant]
+    dtype = FLOAT32 if options.precision.name == FLOAT32 else BFLOAT16
     return KVGeometry(block_size, (KVGroup(layers, config.num_kv_heads, config.head_dim, dtype),))
 
 
@@ -121,13 +117,29 @@ def compile(  # noqa: A001 - the verb of the Compiler protocol
         outputs=(Binding("logits", "float", ("J", graph.config.vocab_size)),),
         requested=graph.requested,
         realized=graph.realized,
-        compute=COMPUTE[graph.requested],
+        compute=_compute(graph),
     )
 
 
 def tools() -> dict[str, str]:
     """Give the version of the plan's format; no library has a say in its bytes."""
     return {"cpu-plan": str(plan.VERSION)}
+
+
+def _compute(graph: LoweredPlan) -> str:
+    """Say in what precision the engine computes."""
+    kinds = dict.fromkeys((w.form, w.group) for w in graph.weights if w.form != Form.FLOAT32)
+    if not kinds:
+        return "float32 throughout"
+    if Form.BFLOAT16 in {form for form, _ in kinds}:
+        return f"bfloat16 weights; the activations of linear layers are rounded to bfloat16; {ATTENTION}"
+    stored = " and ".join(
+        f"{form.name.lower()} weights with a half-precision scale per {group} inputs"
+        for form, group in kinds
+    )
+    groups = sorted({b.group for b in graph.program.buffers if b.form == Form.INT8})
+    shared = " or ".join(map(str, groups))
+    return f"{stored}; the activations of their layers are rounded to int8 per {shared}; {ATTENTION}"
 
 
 def _require(option: str, value: str, supported: tuple[str, ...]) -> None:

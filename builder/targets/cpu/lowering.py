@@ -11,9 +11,10 @@ import onnx_ir as ir
 from builder.artifact.config import KVGeometry
 from builder.errors import UnsupportedError
 from builder.graph.graph import QuantizedGraph
-from builder.targets.cpu import packing, reading
+from builder.targets.cpu import packing, panels, reading
 from builder.targets.cpu.buffers import Buffers
-from builder.targets.cpu.packing import PANEL, Packed
+from builder.targets.cpu.packing import Packed
+from builder.targets.cpu.panels import PANEL, padded
 from builder.targets.cpu.plan import (
     NOTHING,
     Buffer,
@@ -76,7 +77,7 @@ class Lowering:
                 output=out,
                 weight=self._id(packing.pack_stacked([table])),
                 size_out=table.size_in,
-                scale=packing.stored_scale(table.form),
+                scale=panels.stored_scale(table.form),
             ),
             node,
         )
@@ -89,7 +90,7 @@ class Lowering:
             rows, result = Rows.LOGIT_ROWS, picked[0].outputs[0]
             self._emitted.add(picked[0])
         size = self.config.hidden_size
-        out = self._buffers.new(result, self._input_of(result, rows, size))
+        out = self._buffers.new(result, self._input_of(result, rows))
         norm = Operation(
             Code.RMS_NORM,
             rows,
@@ -121,14 +122,16 @@ class Lowering:
         self._linear([query, key, value], qkv)
         self._emit(replace(heads, input=qkv))
         result = node.outputs[0]
-        wanted = self._input_of(result, Rows.TOKENS, config.num_heads * config.head_dim)
-        fits = wanted.form == Form.FLOAT32 or config.head_dim % wanted.group == 0
-        made = wanted if fits else _floats(Rows.TOKENS, config.num_heads * config.head_dim)
+        size = config.num_heads * config.head_dim
+        wanted = self._input_of(result, Rows.TOKENS)
+        fits = wanted.form == Form.FLOAT32 or (
+            wanted.form == Form.INT8 and config.head_dim % wanted.group == 0 and wanted.width == size
+        )
+        made = wanted if fits else _floats(Rows.TOKENS, size)
         out = self._buffers.take(made) if not fits else self._buffers.new(result, made)
         self._emit(replace(heads, code=Code.ATTENTION, input=qkv, output=out), node)
         self._buffers.give_back(qkv)
         if not fits:
-            size = config.num_heads * config.head_dim
             quantized = self._buffers.new(result, wanted)
             self._emit(Operation(Code.QUANTIZE, input=out, output=quantized, size_in=size))
             self._buffers.give_back(out)
@@ -140,9 +143,8 @@ class Lowering:
                 self._emitted.update((node, *self._makers(node, "Sigmoid")))
             return
         gate, up = (reading.matrix(operand(gemm, 1)) for gemm in pair)
-        packed = packing.pack_gated(gate, up)
-        half = packing.gated_size(gate)
-        wanted = self._input_of(node.outputs[0], Rows.TOKENS, half)
+        wanted = self._input_of(node.outputs[0], Rows.TOKENS)
+        packed = packing.pack_gated(gate, up, wanted.width)
         out = self._buffers.new(node.outputs[0], wanted)
         self._linear_op(
             list(pair), packed, out, Operation(Code.LINEAR, epilogue=Epilogue.SILU_GATE)
@@ -194,15 +196,15 @@ class Lowering:
                 input=self._buffers.place(x),
                 output=out,
                 weight=self._id(packed),
-                bias=self._bias(gemms, operation.epilogue),
-                scale=packing.stored_scale(packed.form),
+                bias=self._bias(gemms, packed, operation.epilogue),
+                scale=panels.stored_scale(packed.form),
             ),
             *gemms,
         )
         for _ in gemms:
             self._buffers.read(x)
 
-    def _bias(self, gemms: list[ir.Node], epilogue: Epilogue) -> int:
+    def _bias(self, gemms: list[ir.Node], packed: Packed, epilogue: Epilogue) -> int:
         values = [gemm.inputs[2] if len(gemm.inputs) > 2 else None for gemm in gemms]
         found = [value for value in values if value is not None]
         if not found:
@@ -212,7 +214,7 @@ class Lowering:
         sizes = [reading.sizes_of_vector(value) for value in found]
         name = "+".join(str(value.name) for value in found)
         if epilogue == Epilogue.SILU_GATE:
-            half = packing.gated_size(reading.matrix(operand(gemms[0], 1)))
+            half = packed.size_out // 2
             return self._id(
                 packing.pack_vector(
                     name,
@@ -245,19 +247,18 @@ class Lowering:
             raise UnsupportedError("target cpu needs a projection before attention")
         return gemm
 
-    def _input_of(self, value: ir.Value, rows: Rows, size: int) -> Buffer:
+    def _input_of(self, value: ir.Value, rows: Rows) -> Buffer:
         """Choose the form that the readers of a value take."""
         matrices = [
             reading.matrix(operand(reader, 1))
             for reader in readers(value)
             if reader.op_type == "Gemm"
         ]
-        forms = {(matrix.form, matrix.group) for matrix in matrices}
+        forms = {(*matrix.activations, matrix.padded_in) for matrix in matrices}
         if len(forms) != 1 or len(matrices) < len(list(readers(value))):
             raise UnsupportedError("target cpu can't give one value in two precisions")
-        (form, group) = forms.pop()
-        whole = max(group, PANEL)
-        return Buffer(rows, form, -(-size // whole) * whole, group)
+        form, group, width = forms.pop()
+        return Buffer(rows, form, padded(width, PANEL), group)
 
     def _vector_id(self, value: ir.Value, size: int) -> int:
         return self._id(packing.pack_vector(str(value.name), size, lambda: reading.numbers(value)))
@@ -297,4 +298,4 @@ class Lowering:
 
 
 def _floats(rows: Rows, size: int) -> Buffer:
-    return Buffer(rows, Form.FLOAT32, -(-size // PANEL) * PANEL)
+    return Buffer(rows, Form.FLOAT32, padded(size, PANEL))

@@ -12,7 +12,7 @@ from enum import IntEnum
 from builder.errors import ArtifactError
 
 MAGIC = b"FORERUNP"
-VERSION = 1
+VERSION = 2
 NOTHING = -1
 """For an optional buffer or weight."""
 _HEADER = struct.Struct("<8sI3i6i2q")
@@ -47,6 +47,8 @@ class Form(IntEnum):
     FLOAT32 = 0
     BFLOAT16 = 1
     INT8 = 2
+    INT4 = 3
+    UINT4 = 4
 
 
 class Rows(IntEnum):
@@ -58,18 +60,18 @@ class Rows(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Rows of activations; int8 ones carry a scale and a sum per group."""
+    """Rows of activations: float32, bfloat16, or int8 with a scale and a sum per group."""
 
     rows: Rows
     form: Form
     width: int
-    """Numbers per row, padded to a multiple of 16 and of the group."""
+    """Numbers per row, padded as the weight that reads them."""
     group: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class WeightRange:
-    """A packed weight in the file of weights; sizes are as padded."""
+    """A packed weight in the file of weights; sizes are as padded, a group is one of its input's or several."""
 
     offset: int
     num_bytes: int

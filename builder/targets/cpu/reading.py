@@ -10,8 +10,18 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from builder.errors import UnsupportedError
-from builder.targets.cpu.packing import Matrix, Parts
+from builder.targets.cpu.packing import MOST_ACTIVATIONS, Matrix
+from builder.targets.cpu.panels import Parts, padded
 from builder.targets.cpu.plan import Form
+
+FORMS = {
+    ir.DataType.FLOAT: Form.FLOAT32,
+    ir.DataType.BFLOAT16: Form.BFLOAT16,
+    ir.DataType.INT8: Form.INT8,
+    ir.DataType.INT4: Form.INT4,
+    ir.DataType.UINT4: Form.UINT4,
+}
+"""Stored precision of a weight by its element type."""
 
 VIEWS = ("Reshape", "Unsqueeze", "Squeeze")
 """Operations that only rename the axes of rows."""
@@ -54,22 +64,19 @@ def matrix(value: ir.Value) -> Matrix:
         UnsupportedError: it is no weight.
     """
     node = value.producer()
-    if node is None and value.is_initializer():
-        size_out, size_in = sizes(value)
-        return Matrix(
-            str(value.name), Form.FLOAT32, 0, size_out, size_in, lambda: (numbers(value), _NONE)
-        )
-    if node is None or node.op_type != "DequantizeLinear":
+    parts = [value] if node is None else [part for part in node.inputs if part is not None]
+    if not all(part.is_initializer() for part in parts) or parts[0].dtype not in FORMS:
         raise UnsupportedError(f"target cpu can't multiply by {value.name}, which is no weight")
-    packed, scale = operand(node, 0), operand(node, 1)
-    size_out, size_in = sizes(packed)
+    size_out, size_in = sizes(parts[0])
 
     def read() -> Parts:
-        return numbers(packed), numbers(scale)
+        return tuple(numbers(part).reshape(size_out, -1) for part in parts)
 
-    name = str(packed.name).removesuffix(".packed")
-    group = node.attributes.get_int("block_size", 0)
-    return Matrix(name, Form.INT8, group, size_out, size_in, read)
+    name, form = str(parts[0].name).removesuffix(".packed"), FORMS[parts[0].dtype]
+    group = 0
+    if node is not None and node.op_type == "DequantizeLinear":
+        group = node.attributes.get_int("block_size", padded(size_in, MOST_ACTIVATIONS))
+    return Matrix(name, form, group, size_out, size_in, read)
 
 
 def gated(node: ir.Node) -> tuple[ir.Node, ir.Node] | None:
@@ -114,9 +121,6 @@ def numbers(value: ir.Value) -> NDArray[np.generic]:
     """Read a weight's numbers."""
     assert value.const_value is not None
     return value.const_value.numpy()
-
-
-_NONE: NDArray[np.generic] = np.zeros(0, np.float32)
 
 
 def sizes_of_vector(value: ir.Value) -> int:

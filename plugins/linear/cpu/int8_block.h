@@ -1,7 +1,7 @@
 // Up to 16 rows times some panels of int8 weights, to float32: the integer core of quantized linear layers.
 //
-// A panel holds 16 outputs: int8 numbers [size_in / 4][16][4], then half scales [groups][16], padded to 64 bytes.
-// An output adds `float(sum of a group) * (weight scale * activation scale)` over the groups in ascending order, fused,
+// A panel holds 16 outputs: int8 numbers [size_in / 4][16][4], then half scales [weight groups][16], padded to 64 bytes.
+// A group is one of the activations; a weight group is one of them or several. An output adds `float(sum of a group) * (weight scale * activation scale)` over the groups in ascending order, fused,
 // whatever the number of rows and whichever of the two routines ran: so its bits depend on its own row alone.
 // The cores stay functions of their own: with an epilogue inlined, compilers spill the accumulators.
 #pragma once
@@ -16,8 +16,10 @@ struct Int8Factors {
   const char* block;  // of 16 quantized rows, of which the first are wanted
   QuantizedBlock layout;
   const char* panels;
+  int weight_group;
 
-  FORERUN_INLINE_MEMBER int64_t panel_bytes() const { return 16 * layout.width + round_up(32 * layout.num_groups(), 64); }
+  FORERUN_INLINE_MEMBER int64_t panel_bytes() const { return 16 * layout.width + round_up(32 * (layout.width / weight_group), 64); }
+  FORERUN_INLINE_MEMBER int groups_per_scale() const { return weight_group / layout.group; }
   FORERUN_INLINE_MEMBER const int8_t* numbers() const { return (const int8_t*)block; }
   FORERUN_INLINE_MEMBER const float* scales() const { return (const float*)(block + layout.scales_at()); }
   FORERUN_INLINE_MEMBER const int32_t* sums() const { return (const int32_t*)(block + layout.sums_at()); }
@@ -31,13 +33,15 @@ struct Int8Factors {
 template <int M, int P>
 FORERUN_APART void int8_rows(const Int8Factors& f, int first, float* out, int64_t stride) {
   const int64_t row_bytes = f.layout.stride(), panel_bytes = f.panel_bytes(), groups = f.layout.num_groups();
+  const int together = f.groups_per_scale();
   const int8_t* a = f.numbers() + first * row_bytes;
   const float* scales = f.scales() + first;
   const int32_t* sums = f.sums() + first;
   const int8_t* w = f.weights(0);
   const int group = f.layout.group;
   Floats results[M][P] = {};
-  for (int64_t g = 0; g < groups; g++, a += group, w += 16 * group) {
+  int64_t weight_scale = 0;
+  for (int64_t g = 0, left = together; g < groups; g++, a += group, w += 16 * group) {
     Ints totals[M][P];
 #pragma GCC unroll 8
     for (int m = 0; m < M; m++)
@@ -57,11 +61,12 @@ FORERUN_APART void int8_rows(const Int8Factors& f, int first, float* out, int64_
     }
 #pragma GCC unroll 4
     for (int p = 0; p < P; p++) {
-      const Floats scale = load_halves(f.weight_scales(p) + 16 * g);
+      const Floats scale = load_halves(f.weight_scales(p) + 16 * weight_scale);
 #pragma GCC unroll 8
       for (int m = 0; m < M; m++)
         results[m][p] = fused(to_floats(totals[m][p]), scale * scales[BLOCK_ROWS * g + m], results[m][p]);
     }
+    if (!--left) weight_scale++, left = together;
   }
   for (int m = 0; m < M; m++)
     for (int p = 0; p < P; p++) store(out + m * stride + 16 * p, results[m][p]);
@@ -131,12 +136,16 @@ FORERUN_APART void int8_tile(const Int8Factors& f, int panel, float* out, int64_
   const int8_t *a = f.numbers(), *w = f.weights(panel);
   const float* scales = f.scales();
   const uint16_t* weight_scales = f.weight_scales(panel);
+  const int together = f.groups_per_scale();
+  int left = together;
   Floats results[M] = {};
   for (int64_t first = 0; first < groups; first += GROUPS_TOGETHER) {
     const int64_t count = groups - first < GROUPS_TOGETHER ? groups - first : GROUPS_TOGETHER;
     multiply_groups(a + first * group, row_bytes, w + first * 16 * group, group, count, totals);
-    for (int64_t g = 0; g < count; g++)
-      add_group<M>(totals + 256 * g, weight_scales + 16 * (first + g), scales + BLOCK_ROWS * (first + g), results);
+    for (int64_t g = 0; g < count; g++) {
+      add_group<M>(totals + 256 * g, weight_scales, scales + BLOCK_ROWS * (first + g), results);
+      if (!--left) weight_scales += 16, left = together;
+    }
   }
 #pragma GCC unroll 16
   for (int m = 0; m < M; m++) store(out + m * stride, results[m]);

@@ -1,7 +1,8 @@
 // The linear operation: rows times weights, then an epilogue, in units of some panels by some rows.
 #pragma once
+#include "plugins/linear/cpu/bfloat16_block.h"
 #include "plugins/linear/cpu/float_block.h"
-#include "plugins/linear/cpu/int8_block.h"
+#include "plugins/linear/cpu/int4_block.h"
 #include "plugins/native/step.h"
 
 namespace FORERUN_ISA {
@@ -13,7 +14,17 @@ using forerun::Operation;
 using forerun::Step;
 
 constexpr int MAX_CHUNK_PANELS = 32;
+constexpr int64_t RESULT_BYTES = 4 * 16 * 16 * MAX_CHUNK_PANELS, UNPACKED_BYTES = forerun::SCRATCH_BYTES - RESULT_BYTES;
+#if defined(__AMX_INT8__)
+constexpr int64_t LEAST_UNPACKED_ROWS = LEAST_TILE_ROWS;
+#else
+constexpr int64_t LEAST_UNPACKED_ROWS = 17;
+#endif
 constexpr int CHUNK_ROWS = 256;  // a unit reads its panels once from memory and uses them for this many rows
+
+FORERUN_INLINE bool is_4_bits(const forerun::WeightSpec& weight) {
+  return (Form)weight.form == Form::int4 || (Form)weight.form == Form::uint4;
+}
 
 struct LinearUnits {
   int32_t panels, rows;        // of a unit
@@ -35,6 +46,9 @@ static LinearUnits linear_units(const Step& step, const Operation& op) {
   // About 12 units for each thread: few enough that taking one costs nothing, enough to even out a busy neighbour.
   const int32_t wanted = num_panels * (units.num_runs ? units.num_runs : 1) / (12 * step.num_threads);
   units.panels = (int32_t)round_up(wanted < 2 ? 2 : wanted, least);
+  // Of 4-bit weights no more than can be unpacked; int8 panels take 17 bytes per input at most, and padding.
+  const int32_t unpacked = (int32_t)(UNPACKED_BYTES / (17 * (int64_t)step.weights[op.weight].size_in + 64)) / least * least;
+  if (is_4_bits(step.weights[op.weight]) && units.panels > unpacked && unpacked) units.panels = unpacked;
   if (units.panels > MAX_CHUNK_PANELS) units.panels = MAX_CHUNK_PANELS;
   units.rows = units.num_runs ? (int32_t)round_up((rows + units.num_runs - 1) / units.num_runs, 16) : 0;
   units.num_chunks = (num_panels + units.panels - 1) / units.panels;
@@ -78,8 +92,13 @@ FORERUN_APART void finish_gates(const EpilogueRow& row, int64_t column, int64_t 
     store(gated + i / 2, silu_of(gate) * factor);
   }
   const int group = row.out->spec.group;
+  char* to = row.out->data + row.row * row.out->row_bytes;
   if ((Form)row.out->spec.form == Form::float32) {
-    memcpy((float*)(row.out->data + row.row * row.out->row_bytes) + column / 2, gated, sizeof(float) * width / 2);
+    memcpy((float*)to + column / 2, gated, sizeof(float) * width / 2);
+    return;
+  }
+  if ((Form)row.out->spec.form == Form::bfloat16) {
+    for (int64_t i = 0; i < width / 2; i += LANES) store_bfloat16((uint16_t*)to + column / 2 + i, load(gated + i));
     return;
   }
   const QuantizedBlock layout{row.out->spec.width, group};
@@ -87,19 +106,51 @@ FORERUN_APART void finish_gates(const EpilogueRow& row, int64_t column, int64_t 
     quantize_group(gated + i, row.out->data, layout, row.row, (column / 2 + i) / group);
 }
 
-static void linear_block(
-    const Step& step, const Operation& op, int32_t first, int32_t num_panels, int64_t row, int rows, float* out) {
-  const Buffer& in = step.buffers[op.in];
-  const auto& weight = step.weights[op.weight];
-  if ((Form)weight.form == Form::int8) {
-    const QuantizedBlock layout{weight.size_in, weight.group};
-    Int8Factors factors{in.data + row / BLOCK_ROWS * layout.num_bytes(), layout, step.weight(op.weight)};
-    factors.panels += first * factors.panel_bytes();
-    int8_block(factors, rows, num_panels, out, 16 * num_panels);
-  } else {
-    const float* panels = (const float*)step.weight(op.weight) + (int64_t)first * 16 * weight.size_in;
-    float_block({(const float*)(in.data + row * in.row_bytes), in.row_bytes / 4, panels, weight.size_in}, rows, num_panels, out, 16 * num_panels);
+// Where the products of one unit come from: weights of any form, and room for those that are unpacked for many rows.
+struct LinearSource {
+  const Buffer* in;
+  const forerun::WeightSpec* weight;
+  const char* panels;  // the unit's first
+  int32_t num_panels;
+  bool is_unpacked;  // 4-bit weights that now lie there as int8
+
+  FORERUN_INLINE_MEMBER bool is_nibbles() const { return !is_unpacked && is_4_bits(*weight); }
+  FORERUN_INLINE_MEMBER Int8Factors integers(int64_t row) const {
+    const QuantizedBlock layout{in->spec.width, in->spec.group};
+    return {in->data + row / BLOCK_ROWS * layout.num_bytes(), layout, panels, weight->group};
   }
+  FORERUN_INLINE_MEMBER int64_t panel_bytes() const {
+    if ((Form)weight->form == Form::float32) return 64 * (int64_t)weight->size_in;
+    if ((Form)weight->form == Form::bfloat16) return 32 * (int64_t)weight->size_in;
+    return is_nibbles() ? nibbles(0).panel_bytes() : integers(0).panel_bytes();
+  }
+  FORERUN_INLINE_MEMBER Int4Factors nibbles(int64_t row) const { return {integers(row), (Form)weight->form == Form::uint4}; }
+};
+
+// Points a source at the panels from `first` on; unpacks 4-bit ones if they are used for many rows and there is room.
+static LinearSource linear_source(const Step& step, const Operation& op, int32_t first, int32_t num_panels, int64_t rows, char* room) {
+  const auto& weight = step.weights[op.weight];
+  LinearSource source{&step.buffers[op.in], &weight, step.weight(op.weight), num_panels, false};
+  source.panels += first * source.panel_bytes();
+  if (!source.is_nibbles() || rows < LEAST_UNPACKED_ROWS) return source;
+  const Int4Factors factors = source.nibbles(0);
+  if (num_panels * factors.rows.panel_bytes() > UNPACKED_BYTES) return source;
+  unpack_int4(factors, num_panels, room);
+  source.panels = room, source.is_unpacked = true;
+  return source;
+}
+
+static void linear_block(const LinearSource& source, int64_t row, int rows, float* out) {
+  const char* data = source.in->data + row * source.in->row_bytes;
+  const int64_t size_in = source.weight->size_in, stride = 16 * source.num_panels;
+  if (source.is_nibbles())
+    int4_block(source.nibbles(row), rows, source.num_panels, out, stride);
+  else if ((Form)source.weight->form == Form::float32)
+    float_block({(const float*)data, source.in->row_bytes / 4, (const float*)source.panels, size_in}, rows, source.num_panels, out, stride);
+  else if ((Form)source.weight->form == Form::bfloat16)
+    bfloat16_block({data, source.in->row_bytes, source.panels, size_in}, rows, source.num_panels, out, stride);
+  else
+    int8_block(source.integers(row), rows, source.num_panels, out, stride);
 }
 
 static void linear_run(const Step& step, const Operation& op, int32_t unit, char* scratch) {
@@ -111,9 +162,10 @@ static void linear_run(const Step& step, const Operation& op, int32_t unit, char
   const int64_t end = begin + units.rows < last ? begin + units.rows : last;
   const Buffer& out = step.buffers[op.out];
   float* results = (float*)scratch;
+  const LinearSource source = linear_source(step, op, first, num_panels, end - begin, scratch + RESULT_BYTES);
   for (int64_t row = begin; row < end; row += 16) {
     const int rows = end - row < 16 ? (int)(end - row) : 16;
-    linear_block(step, op, first, num_panels, row, rows, results);
+    linear_block(source, row, rows, results);
     for (int r = 0; r < rows; r++) {
       EpilogueRow finish{(Epilogue)op.epilogue, results + r * 16 * num_panels, nullptr, nullptr, op.scale, &out,
                          row + r};

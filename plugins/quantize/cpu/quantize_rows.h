@@ -1,5 +1,6 @@
-// Writes a row of float32 to a buffer of either form: as it is, or quantized in groups.
+// Writes a row of float32 to a buffer of any form: as it is, rounded to bfloat16, or quantized in groups.
 #pragma once
+#include "plugins/native/bfloat16.h"
 #include "plugins/native/quantize.h"
 #include "plugins/native/step.h"
 
@@ -9,6 +10,11 @@ namespace FORERUN_ISA {
 FORERUN_INLINE void write_row(const forerun::Buffer& out, int64_t row, const float* values) {
   if ((forerun::Form)out.spec.form == forerun::Form::float32) {
     memcpy(out.data + row * out.row_bytes, values, sizeof(float) * out.spec.width);
+    return;
+  }
+  if ((forerun::Form)out.spec.form == forerun::Form::bfloat16) {
+    uint16_t* to = (uint16_t*)(out.data + row * out.row_bytes);
+    for (int32_t i = 0; i < out.spec.width; i += LANES) store_bfloat16(to + i, load(values + i));
     return;
   }
   const QuantizedBlock layout{out.spec.width, out.spec.group};

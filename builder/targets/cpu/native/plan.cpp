@@ -11,11 +11,13 @@ constexpr int32_t MAX_SCRATCH_WIDTH = SCRATCH_BYTES / 2 / sizeof(float);  // of 
 
 int64_t up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 bool in_range(int64_t value, int64_t least, int64_t most) { return least <= value && value <= most; }
-bool is_group(int32_t group) { return group >= 32 && group % 32 == 0 && (group == 32 || group % 64 == 0); }
+bool is_group(int32_t group) { return in_range(group, 32, 256) && (group == 32 || group % 64 == 0); }  // in a row
+bool is_integer(int32_t form) { return in_range(form, (int32_t)Form::int8, (int32_t)Form::uint4); }
+bool is_float(int32_t form) { return in_range(form, (int32_t)Form::float32, (int32_t)Form::bfloat16); }
 
 bool is_right(const BufferSpec& buffer) {
   if (!in_range(buffer.rows, 0, 1) || !in_range(buffer.width, 1, MAX_SIZE) || buffer.width % 16) return false;
-  if (buffer.form == (int32_t)Form::float32) return buffer.group == 0;
+  if (is_float(buffer.form)) return buffer.group == 0;
   return buffer.form == (int32_t)Form::int8 && is_group(buffer.group) && buffer.width % buffer.group == 0;
 }
 
@@ -23,8 +25,9 @@ bool is_right(const WeightSpec& weight, int64_t weights_bytes) {
   if (weight.offset < 0 || weight.num_bytes < 0 || weight.offset % 64 || weight.offset > weights_bytes) return false;
   if (weight.num_bytes > weights_bytes - weight.offset) return false;
   if (!in_range(weight.size_out, 1, MAX_SIZE) || !in_range(weight.size_in, 1, MAX_SIZE)) return false;
-  if (weight.form == (int32_t)Form::float32) return weight.group == 0;
-  return weight.form == (int32_t)Form::int8 && is_group(weight.group) && weight.size_in % weight.group == 0;
+  if (weight.form == (int32_t)Form::bfloat16 && weight.size_in % 32) return false;
+  if (is_float(weight.form)) return weight.group == 0;
+  return is_integer(weight.form) && weight.group >= 32 && weight.group % 32 == 0 && weight.size_in % weight.group == 0;
 }
 
 // Looks at one operation; every number that a kernel takes on trust is compared with what it indexes.
@@ -57,16 +60,20 @@ struct Checker {
     return is_float(op.in, width) && has_rows(op.out, op.rows) && (buffer(op.in).rows == op.rows || op.rows == 1) &&
            op.size_in > 0 && is_vector(op.weight, width) && in_range(buffer(op.out).width, width, MAX_SCRATCH_WIDTH);
   }
+  // A float row may be wider than the weight; quantized rows lie in blocks that the width decides.
+  static bool takes(const WeightSpec& w, const BufferSpec& in) {
+    if (is_integer(w.form)) return in.form == (int32_t)Form::int8 && in.width == w.size_in && w.group % in.group == 0;
+    return in.form == w.form && in.width >= w.size_in;
+  }
   bool linear() const {
     if (!is_packed(op.weight) || !has_rows(op.in, op.rows) || !has_rows(op.out, op.rows)) return false;
     const WeightSpec& w = weight(op.weight);
     const BufferSpec &in = buffer(op.in), &out = buffer(op.out);
     const bool is_gate = op.epilogue == (int32_t)Epilogue::silu_gate;
     const int64_t width = up(w.size_out, 16) / (is_gate ? 2 : 1);
-    if (in.form != w.form || in.group != w.group || in.width < w.size_in) return false;
-    if (w.form == (int32_t)Form::int8 && in.width != w.size_in) return false;
-    if (!in_range(op.epilogue, 0, 2) || out.width < width || (!is_gate && out.form != (int32_t)Form::float32)) return false;
-    if (is_gate && (w.size_out % (out.group ? 2 * out.group : 32) || out.group > 256)) return false;
+    if (!takes(w, in) || !in_range(op.epilogue, 0, 2) || out.width < width) return false;
+    if (!is_gate && out.form != (int32_t)Form::float32) return false;
+    if (is_gate && w.size_out % (out.group ? 2 * out.group : 32)) return false;
     if (op.bias != NOTHING && !is_vector(op.bias, up(w.size_out, 16))) return false;
     const bool adds = op.epilogue == (int32_t)Epilogue::add;
     return adds == (op.other != NOTHING) && (!adds || (is_float(op.other, width) && has_rows(op.other, op.rows)));
@@ -84,6 +91,7 @@ struct Checker {
     if (!heads() || !has_rows(op.out, 0)) return false;
     const int64_t width = (int64_t)op.num_heads * op.head_dim;
     const BufferSpec& out = buffer(op.out);
+    if (out.form == (int32_t)Form::bfloat16) return false;
     return out.width >= width && (out.form == (int32_t)Form::float32 || op.head_dim % out.group == 0);
   }
   bool row_answers() const { return op.rows == 1 && has_rows(op.in, 1) && op.size_in == plan.header->geometry.vocab_size && is_float(op.in, op.size_in); }
@@ -124,14 +132,16 @@ int64_t head_bytes_of(const Geometry& g) {
 }
 
 int64_t row_bytes_of(const BufferSpec& buffer) {
-  if (buffer.form == (int32_t)Form::float32) return up(4 * (int64_t)buffer.width, 64);
+  if (is_float(buffer.form)) return up((buffer.form == (int32_t)Form::float32 ? 4 : 2) * (int64_t)buffer.width, 64);
   return up(buffer.width, 64) + 8 * (int64_t)(buffer.width / buffer.group);  // a sixteenth of a block of 16 rows
 }
 
 int64_t panel_weight_bytes(const WeightSpec& weight) {
   const int64_t panels = up(weight.size_out, 16) / 16;
-  if (weight.form == (int32_t)Form::float32) return panels * 64 * weight.size_in;
-  return panels * (16 * (int64_t)weight.size_in + up(32 * (int64_t)(weight.size_in / weight.group), 64));
+  if (is_float(weight.form)) return panels * (weight.form == (int32_t)Form::float32 ? 64 : 32) * weight.size_in;
+  const int64_t groups = weight.size_in / weight.group, scales = up(32 * groups, 64);
+  if (weight.form == (int32_t)Form::int8) return panels * (16 * (int64_t)weight.size_in + scales);
+  return panels * (8 * (int64_t)weight.size_in + scales + (weight.form == (int32_t)Form::uint4 ? up(16 * groups, 64) : 0));
 }
 
 std::string read_plan(const char* bytes, int64_t num_bytes, int64_t weights_bytes, Plan* plan) {
