@@ -31,12 +31,13 @@ def compile_model(
     *,
     target: str = "cpu",
     quant: str = "none",
+    kv: str | None = None,
     progress: Reports | None = None,
     replace_existing: bool = False,
     **limits: int,
 ) -> Artifact:
     """Compile for one target."""
-    options = TargetOptions(quant=quant)
+    options = TargetOptions(quant=quant, kv=kv)
     request = CompileRequest(
         str(model), targets=(target,), options=options, limits=LimitOptions(**limits)
     )

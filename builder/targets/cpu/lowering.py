@@ -29,7 +29,7 @@ from builder.targets.cpu.plan import (
 from builder.targets.cpu.reading import made_by, operand, readers, source
 from plugins.paged_attention import spec
 
-KV_FORMS = {"float32": Form.FLOAT32, "bfloat16": Form.BFLOAT16}
+KV_FORMS = {"float32": Form.FLOAT32, "bfloat16": Form.BFLOAT16, "int8": Form.INT8}
 
 
 class Lowering:

@@ -18,7 +18,7 @@ NOTHING = -1
 _HEADER = struct.Struct("<8sI3i6i2q")
 _BUFFER = struct.Struct("<4i")
 _WEIGHT = struct.Struct("<2q4i")
-_OPERATION = struct.Struct("<16i2f56x")
+_OPERATION = struct.Struct("<16i2fif48x")
 
 
 class Code(IntEnum):
@@ -107,6 +107,10 @@ class Operation:
     eps: float = 0.0
     scale: float = 1.0
     """Of attention scores, or of a weight's stored scales."""
+    window: int = 0
+    """Positions that attention sees, its own included; 0 for all."""
+    soft_cap: float = 0.0
+    """Bound of attention scores; 0 for none."""
 
     def encode(self) -> bytes:
         """Give the 128 bytes of the file format."""

@@ -63,6 +63,7 @@ def check(config: ModelConfig, options: TargetOptions) -> None:
     """
     _require("dtype", options.dtype, DTYPES)
     _require("quant", options.quant, QUANTS)
+    _require("--kv", options.kv or "float32", ("float32",))
     if options.tp != 1:
         raise UnsupportedError(
             f"target {NAME} does not support --tp {options.tp} yet; supported: --tp 1"

@@ -108,7 +108,7 @@ def test_a_format_is_asked_for_by_flag_or_by_name(
     assert "int8" in engine.realized.values()
 
 
-SUPPORTED = "which supports the formats none, int8, KV in the precision of --dtype, and --tp 1"
+SUPPORTED = "which supports the formats none, int8, --kv float32, bfloat16, int8, and --tp 1"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,6 @@ SUPPORTED = "which supports the formats none, int8, KV in the precision of --dty
         (["--int4"], "format int4"),
         (["--quant", "fp8"], "format fp8"),
         (["--kv", "fp8"], "--kv fp8"),
-        (["--kv", "int8"], "--kv int8"),
         (["--tp", "2"], "--tp 2"),
         (["--fp8", "--tp", "2"], "format fp8 and --tp 2"),
     ],

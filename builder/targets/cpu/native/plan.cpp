@@ -91,6 +91,7 @@ struct Checker {
     if (!heads() || !has_rows(op.out, 0)) return false;
     const int64_t width = (int64_t)op.num_heads * op.head_dim;
     const BufferSpec& out = buffer(op.out);
+    if (op.window < 0 || !(op.soft_cap >= 0 && op.soft_cap < 1e6f)) return false;
     if (out.form == (int32_t)Form::bfloat16) return false;
     return out.width >= width && (out.form == (int32_t)Form::float32 || op.head_dim % out.group == 0);
   }

@@ -15,12 +15,13 @@ from builder.targets.cpu.packing import PANEL
 from builder.targets.cpu.plan import Operation
 from plugins.embedding.reference import embedding
 from plugins.linear.reference import float_linear, int8_linear, silu_gate
+from plugins.paged_attention.reference import round_to_int8, weigh
 from plugins.quantize.reference import quantize
 from plugins.rms_norm.reference import rms_norm
 from plugins.rope.reference import rotate
 
 HEADER, BUFFER, WEIGHT = struct.Struct("<8sI3i6i2q"), struct.Struct("<4i"), struct.Struct("<2q4i")
-OPERATION = struct.Struct("<16i2f56x")
+OPERATION = struct.Struct("<16i2fif48x")
 NAMES = tuple(Operation.__dataclass_fields__)
 Array = NDArray[Any]
 
@@ -71,7 +72,7 @@ class PlanRunner:
             dict(zip(NAMES, OPERATION.unpack_from(plan, at + 128 * i), strict=True))
             for i in range(num_operations)
         ]
-        self.bfloat16_kv = artifact.manifest.kv.groups[0].dtype == "bfloat16"
+        self.round_kv = ROUND[artifact.manifest.kv.groups[0].dtype]
 
     def logits(self, tokens: list[int]) -> Array:
         """Give the logits of all tokens of a sequence."""
@@ -142,15 +143,14 @@ class PlanRunner:
         self.turned = rotate(query, cos, sin), rotate(key, cos, sin), value
 
     def _attention(self, op: dict[str, Any]) -> None:
-        query, key, value = self.turned
-        if self.bfloat16_kv:
-            key, value = to_bfloat16(key), to_bfloat16(value)
+        query, *pair = self.turned
+        key, value = map(self.round_kv, pair)
         group = op["num_heads"] // op["num_kv_heads"]
         key, value = np.repeat(key, group, axis=1), np.repeat(value, group, axis=1)
         scores = np.einsum("qhd,khd->hqk", query, key) * op["scale"]
-        scores += np.triu(np.full((len(query), len(query)), -np.inf), 1)
-        weights = np.exp(scores - scores.max(axis=2, keepdims=True))
-        weights /= weights.sum(axis=2, keepdims=True)
+        past = np.arange(len(query))[:, None] - np.arange(len(query))
+        scores[:, (past < 0) | (past >= (op["window"] or len(query)))] = -np.inf
+        weights = weigh(scores, soft_cap=op["soft_cap"])
         self._write(op["output"], np.einsum("hqk,khd->qhd", weights, value).reshape(len(query), -1))
 
     def _quantize(self, op: dict[str, Any]) -> None:
@@ -162,3 +162,7 @@ def to_bfloat16(values: Array) -> Array:
     bits = values.astype(np.float32).view(np.uint32).astype(np.uint64)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16 << 16
     return rounded.astype(np.uint32).view(np.float32).astype(np.float64)
+
+
+ROUND = {"float32": lambda values: values, "bfloat16": to_bfloat16, "int8": round_to_int8}
+"""How keys and values are rounded, by the cache's type."""
