@@ -52,15 +52,28 @@ FORERUN_INLINE void load_pairs(Form form, const char* from, int64_t index, Float
   first = first_of_pairs(words), second = second_of_pairs(words);
 }
 
+#if defined(__AVX512BF16__)
+constexpr float NARROW_UNIT = 0x1p-24f;  // a number is moved to the top of its word and left there: that saves two shifts
+
 // To bfloat16 in the same order; both halves are exact, so their upper bits are all of them.
 FORERUN_INLINE void narrow_run(const Cache& cache, const char* from, char* to) {
+  const __m512i second_on_top = _mm512_set1_epi32(0x01808080);
+  const __m512i lanes = _mm512_set_epi32(0x0c000000, 0x08000000, 0x04000000, 0, 0x0c000000, 0x08000000, 0x04000000, 0,
+                                         0x0c000000, 0x08000000, 0x04000000, 0, 0x0c000000, 0x08000000, 0x04000000, 0);
+  const __m512i order = _mm512_add_epi32(second_on_top, lanes);
+#pragma GCC unroll 4
   for (int64_t pair = 0; pair < RUN * cache.depth / 2; pair += LANES) {
-    Floats first, second;
-    load_pairs(Form::int8, from, pair, first, second);
-    const Bits words = (Bits)first >> 16 | ((Bits)second & 0xffff0000u);
-    memcpy(to + 4 * pair, &words, sizeof words);
+    const __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)(from + 2 * pair)));
+    const __m512 first = _mm512_cvtepi32_ps(_mm512_slli_epi32(words, 24));
+    const __m512 second = _mm512_cvtepi32_ps(_mm512_shuffle_epi8(words, order));
+    const __m512i both = _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(first), 16), _mm512_castps_si512(second));
+    _mm512_storeu_si512(to + 4 * pair, both);
   }
 }
+#else
+constexpr float NARROW_UNIT = 1.0f;
+FORERUN_INLINE void narrow_run(const Cache&, const char*, char*) {}  // never called
+#endif
 
 FORERUN_INLINE void widen_keys(const Cache& cache, Form form, const char* from, float* to) {
   for (int64_t d = 0; d < cache.depth; d += 2) {
@@ -82,6 +95,10 @@ FORERUN_INLINE void widen_values(const Cache& cache, Form form, const char* from
 // Where keys (0) or values (1) of a run go in scratch memory.
 FORERUN_INLINE char* place_of(const Cache& cache, Span& span, int which, int run) {
   return span.expanded[which] + run * RUN * cache.depth * (is_narrow(cache) ? 2 : 4);
+}
+
+FORERUN_INLINE bool is_expanded(const Cache& cache) {
+  return cache.form == Form::int8 || (cache.form == Form::bfloat16 && !is_narrow(cache));
 }
 
 FORERUN_INLINE const char* expand_keys(const Cache& cache, Span& span, int run, const char* from) {
@@ -135,17 +152,26 @@ struct Runs {
 
 FORERUN_INLINE void read_scales(const Cache& cache, Span& span, int run, const char* keys, const char* values, int64_t count) {
   const Ints lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  const Floats scales = load((const float*)(values + cache.scales_at()));
-  store(span.key_scales + run * RUN, load((const float*)(keys + cache.scales_at())));
+  const Floats scales = load((const float*)(values + cache.scales_at())) * NARROW_UNIT;
+  store(span.key_scales + run * RUN, load((const float*)(keys + cache.scales_at())) * NARROW_UNIT);
   store(span.value_scales + run * RUN, lanes < all_ints(count < RUN ? (int32_t)count : RUN) ? scales : Floats{});
 }
 
-// Reads runs of the span; `length` is that of the sequence. Nothing is fetched ahead: blocks lie anywhere, but each run
-// is long enough for the machine to guess its end, and asking for lines by hand took 20 % more time.
+constexpr int RUNS_AHEAD = 2;
+
+FORERUN_INLINE void fetch(const Cache& cache, const Place& place, int64_t position) {
+  for (int which = 0; which < 2; which++)
+    for (int64_t line = 0; line < cache.run_bytes(); line += 64)
+      __builtin_prefetch(place.run(cache, which, position) + line, 0, 2);
+}
+
+// Reads runs of the span; `length` is that of the sequence. What the products read in the pool is not fetched ahead:
+// asking for its lines by hand took 20 % more time. Expanding looks ahead less far, so there it gains 5 %.
 static void read_span(const Cache& cache, const Place& place, Runs runs, int64_t length, Span& span) {
   for (int run = runs.begin; run < runs.end; run++) {
     const int64_t position = span.start + run * RUN, count = length - position;
     const char *keys = place.run(cache, 0, position), *values = place.run(cache, 1, position);
+    if (is_expanded(cache) && run + RUNS_AHEAD < runs.end) fetch(cache, place, position + RUNS_AHEAD * RUN);
     span.keys[run] = expand_keys(cache, span, run, keys);
     span.values[run] = expand_values(cache, span, run, values);
     if (cache.has_scales())
