@@ -1,5 +1,7 @@
 """Linear in plain numpy, with sums in float64 where a kernel adds float32."""
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,9 +29,22 @@ def int8_linear(rows: Int8, row_scales: Float32, weight: Int8, weight_scales: Fl
     return product
 
 
-def silu_gate(outputs: Float64) -> Float64:
+def activation(name: str, outputs: Float64) -> Float64:
+    """Give the activation by its name in `spec.ACTIVATIONS`."""
+    x = outputs
+    if name == "silu":
+        return x / (1 + np.exp(-x))
+    if name == "relu":
+        return np.maximum(x, 0)
+    if name == "gelu_tanh":
+        return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    erf = np.vectorize(math.erf, otypes=[np.float64])
+    halves: Float64 = x / 2 * (1 + erf(x / np.sqrt(2)))
+    return halves
+
+
+def gated(name: str, outputs: Float64) -> Float64:
     """Give `[T, out / 2]` for outputs that come as 16 gates, then their 16 factors."""
     pairs = outputs.reshape(len(outputs), -1, 2, PANEL)
     gates, factors = pairs[:, :, 0], pairs[:, :, 1]
-    gated: Float64 = (gates / (1 + np.exp(-gates)) * factors).reshape(len(outputs), -1)
-    return gated
+    return (activation(name, gates) * factors).reshape(len(outputs), -1)

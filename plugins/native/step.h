@@ -10,8 +10,10 @@
 
 namespace forerun {
 
-enum class OpCode : int32_t { embedding = 1, rms_norm = 2, linear = 3, append = 4, attention = 5, row_answers = 6, quantize = 7 };
-enum class Epilogue : int32_t { none = 0, add = 1, silu_gate = 2 };
+enum class OpCode : int32_t { embedding = 1, rms_norm = 2, linear = 3, append = 4, attention = 5, row_answers = 6, quantize = 7, layer_norm = 8 };
+constexpr int32_t NUM_OP_CODES = 9;  // and none
+enum class Epilogue : int32_t { none = 0, add = 1, gate = 2, activate = 3 };
+enum class Activation : int32_t { silu = 0, gelu = 1, gelu_tanh = 2, relu = 3 };
 enum class Form : int32_t { float32 = 0, bfloat16 = 1, int8 = 2, int4 = 3, uint4 = 4 };
 enum class Rows : int32_t { tokens = 0, logit_rows = 1 };
 
@@ -35,7 +37,9 @@ struct Operation {
   float scale;
   int32_t window;     // positions that attention sees, its own included; 0 for all
   float soft_cap;     // of attention scores; 0 for none
-  int32_t reserved[12];
+  int32_t activation;        // Activation, of an epilogue that has one
+  int32_t pairs_neighbours;  // a rope turns dimension 2 i with 2 i + 1, not i with i + rope_dim / 2
+  int32_t reserved[10];
 };
 static_assert(sizeof(Operation) == 128, "the file format of a plan");
 
@@ -132,7 +136,7 @@ struct Build {
   const char* name;
   void (*enter)();  // on every thread, before its first unit of a step
   void (*leave)();
-  Kernel kernels[8];  // by OpCode
+  Kernel kernels[NUM_OP_CODES];  // by OpCode
 };
 
 }  // namespace forerun

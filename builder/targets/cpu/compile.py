@@ -93,7 +93,7 @@ def lower(graph: QuantizedGraph, kv: KVGeometry) -> LoweredPlan:
         graph.requested,
         lowering.realized,
         program,
-        tuple(lowering.weights),
+        tuple(lowering.weights.all),
     )
 
 
@@ -149,7 +149,9 @@ def _compute(graph: LoweredPlan) -> str:
     )
     groups = sorted({b.group for b in graph.program.buffers if b.form == Form.INT8})
     shared = " or ".join(map(str, groups))
-    return f"{stored}; the activations of their layers are rounded to int8 per {shared}; {attention}"
+    return (
+        f"{stored}; the activations of their layers are rounded to int8 per {shared}; {attention}"
+    )
 
 
 def _require(option: str, value: str, supported: tuple[str, ...]) -> None:

@@ -27,6 +27,7 @@ from builder.graph.passes.lower_int8_gather import LowerInt8Gather
 from builder.graph.passes.lower_int8_linear import LowerInt8Linear
 from builder.quant import FORMATS
 from builder.targets.compiler import TargetOptions
+from plugins.paged_attention import spec
 
 NAME = "portable"
 DTYPES = ("float32",)
@@ -82,8 +83,27 @@ def kv_geometry(config: ModelConfig, block_size: int, options: TargetOptions) ->
     return KVGeometry(block_size, (group,))
 
 
+def _check_attention(graph: QuantizedGraph) -> None:
+    """Refuse attributes that the inlined body of PagedAttention does not read: they would be ignored.
+
+    Raises:
+        UnsupportedError: names the attribute.
+    """
+    for node in graph.model.graph:
+        unread = set(node.attributes) - {"scale"} if node.op_type == spec.NAME else set()
+        if unread:
+            raise UnsupportedError(
+                f"target {NAME} does not support PagedAttention with {min(unread)}; use --target cpu"
+            )
+
+
 def lower(graph: QuantizedGraph, kv: KVGeometry) -> LoweredGraph:
-    """Run the passes and record what each linear layer became."""
+    """Run the passes and record what each linear layer became.
+
+    Raises:
+        UnsupportedError: attention is of a kind that its body here does not know.
+    """
+    _check_attention(graph)
     _fix_block_size(graph.model, kv.block_size)
     for lowering in PASSES:
         lowering(graph.model)

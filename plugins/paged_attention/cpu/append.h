@@ -17,8 +17,9 @@ static void append_head(const Step& step, const Operation& op, int32_t token, in
   if (half) {
     const int64_t angle = (int64_t)step.in.positions[token] * half;
     const float *cosines = (const float*)step.weight(op.extra) + angle, *sines = (const float*)step.weight(op.extra + 1) + angle;
-    for (int g = 0; g < group; g++) rotate(row + (kv_head * group + g) * dim, cosines, sines, half);
-    rotate(key, cosines, sines, half);
+    const auto turn = op.pairs_neighbours ? rotate_neighbours : rotate;
+    for (int g = 0; g < group; g++) turn(row + (kv_head * group + g) * dim, cosines, sines, half);
+    turn(key, cosines, sines, half);
   }
   alignas(64) float padded[2][512] = {};
   if (cache.depth != dim) {

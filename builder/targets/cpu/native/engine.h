@@ -59,7 +59,7 @@ class Engine {
   Step step_{};
   int32_t group_ = 1, logits_ = NOTHING;
   int64_t max_positions_ = 1 << 30, block_bytes_ = 0;
-  int64_t times_[8] = {};  // by OpCode, summed over all steps
+  int64_t times_[NUM_OP_CODES] = {};  // by OpCode, summed over all steps
   Team team_;
 };
 

@@ -14,14 +14,16 @@ from builder.artifact.store import Artifact
 from builder.targets.cpu.packing import PANEL
 from builder.targets.cpu.plan import Operation
 from plugins.embedding.reference import embedding
-from plugins.linear.reference import float_linear, int8_linear, silu_gate
+from plugins.layer_norm.reference import layer_norm
+from plugins.linear.reference import activation, float_linear, gated, int8_linear
+from plugins.linear.spec import ACTIVATIONS
 from plugins.paged_attention.reference import round_to_int8, weigh
 from plugins.quantize.reference import quantize
 from plugins.rms_norm.reference import rms_norm
-from plugins.rope.reference import rotate
+from plugins.rope.reference import rotate, rotate_neighbours
 
 HEADER, BUFFER, WEIGHT = struct.Struct("<8sI3i6i2q"), struct.Struct("<4i"), struct.Struct("<2q4i")
-OPERATION = struct.Struct("<16i2fif48x")
+OPERATION = struct.Struct("<16i2fif2i40x")
 NAMES = tuple(Operation.__dataclass_fields__)
 Array = NDArray[Any]
 
@@ -85,6 +87,7 @@ class PlanRunner:
             4: self._append,
             5: self._attention,
             7: self._quantize,
+            8: self._layer_norm,
         }
         for operation in self.operations:
             if operation["code"] == 6:
@@ -111,6 +114,13 @@ class PlanRunner:
         weight = self.weights[op["weight"]].floats()[:size]
         self._write(op["output"], rms_norm(self.rows[op["input"]][:, :size], weight, op["eps"]))
 
+    def _layer_norm(self, op: dict[str, Any]) -> None:
+        size = op["size_in"]
+        weight = self.weights[op["weight"]].floats()[:size]
+        bias = self.weights[op["bias"]].floats()[:size] if op["bias"] >= 0 else None
+        rows = self.rows[op["input"]][:, :size]
+        self._write(op["output"], layer_norm(rows, weight, bias, eps=op["eps"]))
+
     def _linear(self, op: dict[str, Any]) -> None:
         weight = self.weights[op["weight"]]
         numbers, scales = weight.matrix(op["scale"])
@@ -124,7 +134,9 @@ class PlanRunner:
         if op["epilogue"] == 1:
             result = result + self.rows[op["other"]][:, : result.shape[1]]
         if op["epilogue"] == 2:
-            result = silu_gate(result)
+            result = gated(ACTIVATIONS[op["activation"]], result)
+        if op["epilogue"] == 3:
+            result = activation(ACTIVATIONS[op["activation"]], result)
         self._write(op["output"], result)
 
     def _heads(self, op: dict[str, Any]) -> tuple[Array, Array, Array]:
@@ -136,11 +148,10 @@ class PlanRunner:
     def _append(self, op: dict[str, Any]) -> None:
         query, key, value = self._heads(op)
         half = op["rope_dim"] // 2
-        positions = np.arange(len(query))
-        cos, sin = (
-            self.weights[op["extra"] + i].floats().reshape(-1, half)[positions] for i in (0, 1)
-        )
-        self.turned = rotate(query, cos, sin), rotate(key, cos, sin), value
+        turn = rotate_neighbours if op["pairs_neighbours"] else rotate
+        sizes = slice(None, len(query) * half)
+        cos, sin = (self.weights[op["extra"] + i].floats()[sizes].reshape(-1, half) for i in (0, 1))
+        self.turned = turn(query, cos, sin), turn(key, cos, sin), value
 
     def _attention(self, op: dict[str, Any]) -> None:
         query, *pair = self.turned
