@@ -1,6 +1,7 @@
 """Linear in plain numpy, with sums in float64 where a kernel adds float32."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,20 +32,25 @@ def int8_linear(rows: Int8, row_scales: Float32, weight: Int8, weight_scales: Fl
 
 def activation(name: str, outputs: Float64) -> Float64:
     """Give the activation by its name in `spec.ACTIVATIONS`."""
-    x = outputs
-    if name == "silu":
-        return x / (1 + np.exp(-x))
-    if name == "relu":
-        return np.maximum(x, 0)
-    if name == "gelu_tanh":
-        return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-    erf = np.vectorize(math.erf, otypes=[np.float64])
-    halves: Float64 = x / 2 * (1 + erf(x / np.sqrt(2)))
-    return halves
+    return ACTIVATIONS[name](outputs)
+
+
+def _erf(x: Float64) -> Float64:
+    values: Float64 = np.vectorize(math.erf, otypes=[np.float64])(x)
+    return values
+
+
+ACTIVATIONS: dict[str, Callable[[Float64], Float64]] = {
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu": lambda x: x / 2 * (1 + _erf(x / np.sqrt(2))),
+    "gelu_tanh": lambda x: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "relu": lambda x: np.maximum(x, 0),
+}
 
 
 def gated(name: str, outputs: Float64) -> Float64:
     """Give `[T, out / 2]` for outputs that come as 16 gates, then their 16 factors."""
     pairs = outputs.reshape(len(outputs), -1, 2, PANEL)
     gates, factors = pairs[:, :, 0], pairs[:, :, 1]
-    return (activation(name, gates) * factors).reshape(len(outputs), -1)
+    bent: Float64 = activation(name, gates) * factors
+    return bent.reshape(len(outputs), -1)

@@ -22,8 +22,9 @@ def weigh(scores: Float, *, soft_cap: float = 0.0) -> Float:
     if soft_cap:
         capped = np.tanh(np.where(np.isfinite(scores), scores, 0) / soft_cap) * soft_cap
         scores = np.where(np.isfinite(scores), capped, scores)
-    weights: Float = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return weights / weights.sum(axis=-1, keepdims=True)
+    raised = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights: Float = raised / raised.sum(axis=-1, keepdims=True)
+    return weights
 
 
 def paged_attention(  # noqa: PLR0913 - the operation has eight operands

@@ -26,5 +26,6 @@ def rotate_neighbours(heads: Float64, cosines: Float32, sines: Float32) -> Float
 def _turned(
     first: Float64, second: Float64, cosines: Float32, sines: Float32
 ) -> tuple[Float64, Float64]:
-    cos, sin = cosines[:, None], sines[:, None]
+    cos: Float64 = cosines[:, None].astype(np.float64)
+    sin: Float64 = sines[:, None].astype(np.float64)
     return first * cos - second * sin, second * cos + first * sin
