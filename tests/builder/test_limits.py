@@ -23,6 +23,11 @@ def test_a_model_gives_its_own_limits() -> None:
     assert (found.num_blocks - 1) * 16 == limits.DEFAULT_NUM_SEQS * limits.POOLED_TOKENS_PER_SEQ
 
 
+def test_quantized_keys_and_values_have_a_scale_per_token_and_head() -> None:
+    group = KVGroup((0, 1), 2, 16, "int8")
+    assert group.bytes_per_token == 2 * 2 * 2 * (16 + 4)
+
+
 def test_bytes_per_token_count_keys_and_values_of_all_layers() -> None:
     assert KV.bytes_per_token == 2 * 2 * 2 * 16 * 4
     assert KV.bytes_per_block == 16 * KV.bytes_per_token

@@ -298,6 +298,7 @@ def test_a_manifest_that_does_not_fit_its_engine_is_refused_at_open(
         (TargetOptions(dtype="bfloat16"), "dtype bfloat16.*float32"),
         (TargetOptions(quant="fp8"), "quant fp8.*int8"),
         (TargetOptions(tp=2), "--tp 2"),
+        (TargetOptions(kv="int8"), "--kv int8.*float32"),
     ],
 )
 def test_what_the_target_lacks_is_refused_with_what_it_has(

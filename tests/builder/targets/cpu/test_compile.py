@@ -114,6 +114,7 @@ def test_a_head_size_that_is_no_whole_group_is_quantized_after_attention(tmp_pat
         (TargetOptions(dtype="bfloat16"), "dtype bfloat16.*float32"),
         (TargetOptions(quant="fp8"), "quant fp8.*int8"),
         (TargetOptions(tp=2), "--tp 2"),
+        (TargetOptions(kv="fp8"), "--kv fp8; supported: float32, bfloat16, int8"),
     ],
 )
 def test_what_the_target_lacks_is_refused_with_what_it_has(
@@ -121,6 +122,28 @@ def test_what_the_target_lacks_is_refused_with_what_it_has(
 ) -> None:
     with pytest.raises(UnsupportedError, match=named):
         cpu.check(CONFIG, options)
+
+
+@pytest.mark.parametrize(("kv", "head"), [("float32", 64), ("bfloat16", 32), ("int8", 16 + 4)])
+def test_keys_and_values_have_the_precision_that_is_asked_for(kv: str, head: int) -> None:
+    geometry = cpu.kv_geometry(CONFIG, 16, TargetOptions(quant="int8", kv=kv))
+    assert geometry.groups[0].dtype == kv
+    assert geometry.bytes_per_block == 16 * 2 * 2 * CONFIG.num_kv_heads * head
+
+
+def test_the_manifest_says_how_keys_and_values_are_kept(tmp_path: Path) -> None:
+    built = compile_model(tiny_llama(tmp_path / "m"), tmp_path / "a", quant="int8", kv="int8")
+    (engine,) = built.manifest.engines
+    assert "keys and values int8 with a float32 scale per token and head" in engine.compute
+    assert engine.inputs[-1].dtype == built.manifest.kv.groups[0].dtype == "int8"
+
+
+def test_int8_keys_and_values_leave_room_for_more_tokens(tmp_path: Path) -> None:
+    model, blocks = tiny_llama(tmp_path / "m", head_dim=64), {}
+    for kv in ("bfloat16", "int8"):
+        built = compile_model(model, tmp_path / kv, quant="int8", kv=kv, kv_cache_bytes=1 << 21)
+        blocks[kv] = built.manifest.limits.num_blocks
+    assert blocks["int8"] > 1.8 * blocks["bfloat16"]
 
 
 def test_blocks_of_eight_tokens_are_refused() -> None:

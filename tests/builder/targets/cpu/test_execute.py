@@ -111,8 +111,8 @@ def test_every_number_of_single_tokens_gives_the_same_bits(plain: Artifact, num_
     executor.close()
 
 
-def test_what_a_former_owner_left_in_a_block_never_shows(plain: Artifact) -> None:
-    executor = opened(plain)
+def test_what_a_former_owner_left_in_a_block_never_shows(artifact: Artifact) -> None:
+    executor = opened(artifact)
     runner, tokens = PagedRunner(executor), draw(37)
     clean = runner.whole(tokens)
     for seed in range(3):
@@ -152,8 +152,8 @@ def test_a_step_may_ask_for_no_logits(plain: Artifact) -> None:
     executor.close()
 
 
-def test_block_copies_happen_before_the_step_writes(plain: Artifact) -> None:
-    executor = opened(plain)
+def test_block_copies_happen_before_the_step_writes(artifact: Artifact) -> None:
+    executor = opened(artifact)
     runner, tokens = PagedRunner(executor), draw(30)
     expected = runner.whole(tokens)
     runner.step(("a", tokens[:29]))
