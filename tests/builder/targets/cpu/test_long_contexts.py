@@ -8,8 +8,7 @@ from builder.targets.cpu import native
 from builder.targets.cpu.execute import CpuExecutor
 from tests.builder.targets.cpu.drawing import draw
 from tests.builder.targets.cpu.plan_runner import PlanRunner
-from tests.built import compile_model
-from tests.models import tiny_llama
+from tests.builder.targets.cpu.variants import attributes, compile_variant
 from tests.paged_runner import PagedRunner
 
 LENGTH = 3000
@@ -17,16 +16,21 @@ LENGTH = 3000
 SPAN = 256
 
 
-@pytest.fixture(scope="module", params=["float32", "bfloat16", "int8"])
+SIZES = {
+    "max_position_embeddings": LENGTH,
+    "num_attention_heads": 3,
+    "num_key_value_heads": 1,
+}
+KINDS = [("float32", 0), ("bfloat16", 0), ("int8", 0), ("bfloat16", 700), ("int8", 2000)]
+"""Form of keys and values, and the window."""
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=str)
 def artifact(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    model = tiny_llama(
-        tmp_path_factory.mktemp("m"),
-        max_position_embeddings=LENGTH,
-        num_attention_heads=3,
-        num_key_value_heads=1,
-    )
-    folder = tmp_path_factory.mktemp("b") / "artifact"
-    return compile_model(model, folder, kv=request.param, max_num_seqs=512)
+    kv, window = request.param
+    rewrites = [attributes("PagedAttention", window=window)]
+    folder = tmp_path_factory.mktemp("long")
+    return compile_variant(folder, rewrites, sizes=SIZES, kv=kv, max_num_seqs=512)
 
 
 def last_rows(artifact: Artifact, *, threads: int, build: str) -> np.ndarray:

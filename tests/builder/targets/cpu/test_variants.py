@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from builder import archs
 from builder.artifact.store import Artifact
 from builder.errors import UnsupportedError
 from builder.targets.cpu import native
@@ -18,12 +17,11 @@ from tests.builder.targets.cpu.variants import (
     Rewrite,
     activations,
     attributes,
+    compile_variant,
     layer_norms,
     partial_rope,
     ungated,
 )
-from tests.built import compile_model
-from tests.models import tiny_llama
 from tests.paged_runner import PagedRunner
 
 VARIANTS: dict[str, Sequence[Rewrite]] = {
@@ -55,22 +53,12 @@ VARIANTS: dict[str, Sequence[Rewrite]] = {
 PRECISIONS = [("none", "float32"), ("int8", "int8")]
 
 
-def compiled(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, rewrites: Sequence[Rewrite], **options: str
-) -> Artifact:
-    """Compile a tiny model whose graph is rewritten; odd sizes, so that padding matters."""
-    build = archs.build_graph
+SIZES = {"hidden_size": 48, "head_dim": 12, "intermediate_size": 90, "mlp_bias": True}
+"""Odd ones, so that padding matters."""
 
-    def rewritten(*arguments: object) -> object:
-        graph = build(*arguments)  # type: ignore[arg-type]
-        for rewrite in rewrites:
-            rewrite(graph)
-        return graph
 
-    monkeypatch.setattr(archs, "build_graph", rewritten)
-    sizes = {"hidden_size": 48, "head_dim": 12, "intermediate_size": 90, "mlp_bias": True}
-    model = tiny_llama(folder / "model", **sizes)
-    return compile_model(model, folder / "built", max_num_seqs=512, **options)
+def compiled(folder: Path, rewrites: Sequence[Rewrite], **options: str) -> Artifact:
+    return compile_variant(folder, rewrites, sizes=SIZES, max_num_seqs=512, **options)
 
 
 @pytest.fixture(scope="module", params=VARIANTS)
@@ -83,8 +71,7 @@ def artifact(
     variant: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Artifact:
     quant, kv = request.param
-    with pytest.MonkeyPatch.context() as patch:
-        return compiled(tmp_path_factory.mktemp("m"), patch, VARIANTS[variant], quant=quant, kv=kv)
+    return compiled(tmp_path_factory.mktemp("m"), VARIANTS[variant], quant=quant, kv=kv)
 
 
 @pytest.fixture(params=native.builds())
@@ -122,24 +109,18 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("named", REFUSED)
-def test_what_has_no_kernel_is_refused_by_name(
-    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_has_no_kernel_is_refused_by_name(named: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=named):
-        compiled(tmp_path, monkeypatch, REFUSED[named])
+        compiled(tmp_path, REFUSED[named])
 
 
-def test_the_portable_target_refuses_a_window_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_portable_target_refuses_a_window_by_name(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="PagedAttention with window; use --target cpu"):
-        compiled(tmp_path, monkeypatch, VARIANTS["window-16"], target="portable")
+        compiled(tmp_path, VARIANTS["window-16"], target="portable")
 
 
-def test_an_ungated_activation_is_part_of_its_projection(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built = compiled(tmp_path, monkeypatch, VARIANTS["ungated-gelu"], quant="int8")
+def test_an_ungated_activation_is_part_of_its_projection(tmp_path: Path) -> None:
+    built = compiled(tmp_path, VARIANTS["ungated-gelu"], quant="int8")
     operations = PlanRunner(built).operations
     found = [i for i, op in enumerate(operations) if op["epilogue"] == Epilogue.ACTIVATE]
     assert len(found) == built.manifest.model.num_layers
@@ -147,10 +128,8 @@ def test_an_ungated_activation_is_part_of_its_projection(
     assert {operations[i + 1]["code"] for i in found} == {Code.LINEAR}
 
 
-def test_the_attributes_of_attention_and_rope_are_in_the_plan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built = compiled(tmp_path, monkeypatch, VARIANTS["everything"])
+def test_the_attributes_of_attention_and_rope_are_in_the_plan(tmp_path: Path) -> None:
+    built = compiled(tmp_path, VARIANTS["everything"])
     operations = PlanRunner(built).operations
     (attention, append) = (
         next(op for op in operations if op["code"] == code)

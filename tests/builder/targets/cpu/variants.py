@@ -1,14 +1,37 @@
 """Rewrite the graph of a tiny Llama to what other architectures are made of, before it is quantized."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+import pytest
 
+from builder import archs
+from builder.artifact.store import Artifact
 from builder.graph.graph import Graph
+from tests.built import compile_model
+from tests.models import tiny_llama
 
 Rewrite = Callable[[Graph], None]
+
+
+def compile_variant(
+    folder: Path, rewrites: Sequence[Rewrite], *, sizes: dict[str, Any], **options: Any
+) -> Artifact:
+    """Compile a tiny Llama of these sizes whose graph is rewritten."""
+    build = archs.build_graph
+
+    def rewritten(*arguments: Any) -> Graph:
+        graph = build(*arguments)
+        for rewrite in rewrites:
+            rewrite(graph)
+        return graph
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archs, "build_graph", rewritten)
+        return compile_model(tiny_llama(folder / "model", **sizes), folder / "built", **options)
 
 
 def attributes(op_type: str, **values: Any) -> Rewrite:
