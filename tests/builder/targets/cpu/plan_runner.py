@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from builder.artifact.store import Artifact
-from builder.targets.cpu.packing import PANEL
+from builder.targets.cpu.panels import PANEL
 from builder.targets.cpu.plan import Operation
 from plugins.embedding.reference import embedding
 from plugins.layer_norm.reference import layer_norm
@@ -40,18 +40,34 @@ class Weight:
         return self.data.view(np.float32)
 
     def matrix(self, scale: float) -> tuple[Array, Array]:
-        """Give numbers `[out, in]` and, of int8, scales `[out, groups]`."""
+        """Give numbers `[out, in]`, less their zero points, and, of integers, scales `[out, groups]`."""
         if self.form == 0:
-            panels = self.floats().reshape(-1, self.size_in, PANEL)
-            return panels.transpose(0, 2, 1).reshape(self.size_out, self.size_in), np.zeros(0)
+            return self._by_outputs(self.floats(), self.size_in, 1), np.zeros(0)
+        if self.form == 1:
+            wide = (self.data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+            return self._by_outputs(wide, self.size_in, 2), np.zeros(0)
         panels = self.data.reshape(self.size_out // PANEL, -1)
-        numbers = panels[:, : PANEL * self.size_in].view(np.int8)
-        numbers = numbers.reshape(-1, self.size_in // 4, PANEL, 4).transpose(0, 2, 1, 3)
-        groups = self.size_in // self.group
-        halves = np.ascontiguousarray(panels[:, PANEL * self.size_in :]).view(np.float16)
-        scales = halves[:, : groups * PANEL].reshape(-1, groups, PANEL).transpose(0, 2, 1)
-        stored = scales.reshape(self.size_out, groups).astype(np.float32)
-        return numbers.reshape(self.size_out, self.size_in), stored * np.float32(scale)
+        groups, num_bytes = self.size_in // self.group, PANEL * self.size_in
+        if self.form != 2:
+            num_bytes //= 2
+        halves = np.ascontiguousarray(panels[:, num_bytes:]).view(np.float16)
+        scales = self._by_outputs(halves[:, : groups * PANEL], groups, 1)
+        stored = scales.astype(np.float32) * np.float32(scale)
+        if self.form == 2:
+            numbers = panels[:, :num_bytes].view(np.int8)
+            return self._by_outputs(numbers, self.size_in, 4), stored
+        eights = panels[:, :num_bytes].reshape(-1, self.size_in // 8, 1, PANEL, 4)
+        numbers = np.concatenate([eights & 15, eights >> 4], axis=2).view(np.int8)
+        zeros: Any = 8
+        if self.form == 4:
+            begin = num_bytes + -(-2 * PANEL * groups // 64) * 64
+            points = self._by_outputs(panels[:, begin : begin + PANEL * groups], groups, 1)
+            zeros = np.repeat(points.view(np.int8), self.group, axis=1)
+        return self._by_outputs(numbers, self.size_in, 4) - zeros, stored
+
+    def _by_outputs(self, values: Array, size: int, together: int) -> Array:
+        panels = values.reshape(-1, size // together, PANEL, together).transpose(0, 2, 1, 3)
+        return panels.reshape(self.size_out, size)
 
 
 class PlanRunner:
@@ -100,8 +116,8 @@ class PlanRunner:
         padded = np.zeros((len(rows), width), np.float32)
         padded[:, : rows.shape[1]] = rows
         self.rows[buffer] = padded
-        if form == 2:
-            self._numbers = quantize(padded, self.buffers[buffer][3])
+        if form == 1:
+            self.rows[buffer] = to_bfloat16(padded).astype(np.float32)
 
     def _embedding(self, op: dict[str, Any]) -> None:
         weight = self.weights[op["weight"]]
@@ -126,7 +142,9 @@ class PlanRunner:
         numbers, scales = weight.matrix(op["scale"])
         rows = self.rows[op["input"]]
         if scales.size:
-            result = int8_linear(*quantize(rows, weight.group), numbers, scales)
+            group = self.buffers[op["input"]][3]
+            spread = np.repeat(scales, weight.group // group, axis=1)
+            result = int8_linear(*quantize(rows, group), numbers, spread)
         else:
             result = float_linear(rows[:, : weight.size_in], numbers)
         if op["bias"] >= 0:
