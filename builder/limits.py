@@ -111,7 +111,7 @@ def _weight_bytes(precision: Precision, target: str) -> tuple[float, float]:
     rules = FORMATS[precision.name]
     scale = SCALE_BYTES.get(target, 4) + rules.HAS_ZERO_POINTS
     per_weight = rules.BITS / 8 + (scale / precision.group if precision.group else 0)
-    if rules.HEAD == precision.name:
+    if precision.name == rules.HEAD:
         return per_weight, per_weight
     head = FORMATS[rules.HEAD]
     return per_weight, head.BITS / 8 + SCALE_BYTES.get(target, 4) / head.GROUP

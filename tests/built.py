@@ -31,12 +31,15 @@ def compile_model(
     *,
     target: str = "cpu",
     quant: str = "none",
+    kv: str | None = None,
+    dtype: str = "float32",
+    group: int | None = None,
     progress: Reports | None = None,
     replace_existing: bool = False,
     **limits: int,
 ) -> Artifact:
     """Compile for one target."""
-    options = TargetOptions(quant=quant)
+    options = TargetOptions(dtype=dtype, quant=quant, group=group, kv=kv)
     request = CompileRequest(
         str(model), targets=(target,), options=options, limits=LimitOptions(**limits)
     )

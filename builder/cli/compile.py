@@ -29,6 +29,7 @@ from triton_backend.chat_template import check_template
 from triton_backend.tokenizer import check_tokenizer
 
 LATER_FORMATS = ("fp8", "nvfp4")
+KV_DTYPES = ("float32", "bfloat16", "int8")
 GROUPS = {"32": 32, "64": 64, "128": 128, "channel": CHANNEL}
 
 
@@ -102,7 +103,11 @@ LATER = "Not in this version."
     type=click.Choice(tuple(GROUPS)),
     help="Weights that share a scale: 32, 64, 128, or all of an output channel.  [default: 32]",
 )
-@click.option("--kv", metavar="NAME", help=f"Precision of the KV cache. {LATER}")
+@click.option(
+    "--kv",
+    metavar="NAME",
+    help="Precision of the KV cache: float32, bfloat16 or int8.  [default: what goes with the weights]",
+)
 @click.option(
     "--tp",
     type=COUNT,
@@ -164,6 +169,7 @@ def request_from(options: Options) -> pipeline.CompileRequest:
             dtype=options.dtype,
             quant=quant_from(options.formats),
             group=None if options.group is None else GROUPS[options.group],
+            kv=options.kv,
             tp=options.tp,
         ),
         limits=LimitOptions(
@@ -196,13 +202,13 @@ def refuse_later(options: Options) -> None:
         UnsupportedError: an option asks for such a thing.
     """
     refused = [f"format {name}" for name in options.formats if name in LATER_FORMATS]
-    refused += [] if options.kv is None else [f"--kv {options.kv}"]
+    refused += [] if options.kv in (None, *KV_DTYPES) else [f"--kv {options.kv}"]
     refused += [] if options.tp == 1 else [f"--tp {options.tp}"]
     if refused:
         formats = ", ".join(("none", *FORMATS))
         raise UnsupportedError(
             f"{' and '.join(refused)}: not in this version, which supports the formats {formats}, "
-            "KV in the precision of --dtype, and --tp 1"
+            f"--kv {', '.join(KV_DTYPES)}, and --tp 1"
         )
 
 

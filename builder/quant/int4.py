@@ -56,6 +56,6 @@ def _pack(groups: Float32) -> Parts:
 
 
 def _rounded(groups: Float32, scales: Float32) -> Float32:
-    inverse = np.float32(1) / np.where(scales != 0, scales, np.float32(1))
-    rounded: Float32 = np.clip(np.rint(groups * inverse[:, :, None]), LEAST, MOST)
+    safe = np.where(scales != 0, scales, np.float32(1))
+    rounded: Float32 = np.clip(np.rint(groups / safe[:, :, None]), LEAST, MOST)
     return rounded

@@ -22,6 +22,8 @@ class TargetOptions:
     """Format of quantized weights, or `none`."""
     group: int | None = None
     """Inputs that share a scale of quantized weights, 0 for one scale per output; None for the format's own."""
+    kv: str | None = None
+    """Stored precision of keys and values; None for the one that goes with the weights."""
     tp: int = 1
     """World size of tensor parallelism."""
 

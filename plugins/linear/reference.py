@@ -1,5 +1,8 @@
 """Linear in plain numpy, with sums in float64 where a kernel adds float32."""
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,9 +30,27 @@ def int8_linear(rows: Int8, row_scales: Float32, weight: Int8, weight_scales: Fl
     return product
 
 
-def silu_gate(outputs: Float64) -> Float64:
+def activation(name: str, outputs: Float64) -> Float64:
+    """Give the activation by its name in `spec.ACTIVATIONS`."""
+    return ACTIVATIONS[name](outputs)
+
+
+def _erf(x: Float64) -> Float64:
+    values: Float64 = np.vectorize(math.erf, otypes=[np.float64])(x)
+    return values
+
+
+ACTIVATIONS: dict[str, Callable[[Float64], Float64]] = {
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu": lambda x: x / 2 * (1 + _erf(x / np.sqrt(2))),
+    "gelu_tanh": lambda x: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "relu": lambda x: np.maximum(x, 0),
+}
+
+
+def gated(name: str, outputs: Float64) -> Float64:
     """Give `[T, out / 2]` for outputs that come as 16 gates, then their 16 factors."""
     pairs = outputs.reshape(len(outputs), -1, 2, PANEL)
     gates, factors = pairs[:, :, 0], pairs[:, :, 1]
-    gated: Float64 = (gates / (1 + np.exp(-gates)) * factors).reshape(len(outputs), -1)
-    return gated
+    bent: Float64 = activation(name, gates) * factors
+    return bent.reshape(len(outputs), -1)

@@ -27,6 +27,15 @@ FORERUN_INLINE void store_bfloat16(uint16_t* to, Floats value) {
 #endif
 }
 
+FORERUN_INLINE void store_bfloat16_pair(uint16_t* to, Floats first, Floats second) {
+#if defined(__AVX512BF16__)
+  const __m512bh packed = _mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
+  memcpy(to, &packed, sizeof packed);
+#else
+  store_bfloat16(to, first), store_bfloat16(to + LANES, second);
+#endif
+}
+
 // Sixteen pairs lie as 32-bit words: the first of each pair in the lower half.
 FORERUN_INLINE Floats first_of_pairs(Bits words) { return (Floats)(words << 16); }
 FORERUN_INLINE Floats second_of_pairs(Bits words) { return (Floats)(words & 0xffff0000u); }

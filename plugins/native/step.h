@@ -10,8 +10,10 @@
 
 namespace forerun {
 
-enum class OpCode : int32_t { embedding = 1, rms_norm = 2, linear = 3, append = 4, attention = 5, row_answers = 6, quantize = 7 };
-enum class Epilogue : int32_t { none = 0, add = 1, silu_gate = 2 };
+enum class OpCode : int32_t { embedding = 1, rms_norm = 2, linear = 3, append = 4, attention = 5, row_answers = 6, quantize = 7, layer_norm = 8 };
+constexpr int32_t NUM_OP_CODES = 9;  // and none
+enum class Epilogue : int32_t { none = 0, add = 1, gate = 2, activate = 3 };
+enum class Activation : int32_t { silu = 0, gelu = 1, gelu_tanh = 2, relu = 3 };
 enum class Form : int32_t { float32 = 0, bfloat16 = 1, int8 = 2, int4 = 3, uint4 = 4 };
 enum class Rows : int32_t { tokens = 0, logit_rows = 1 };
 
@@ -33,7 +35,11 @@ struct Operation {
   int32_t num_heads, num_kv_heads, head_dim, rope_dim;
   float eps;
   float scale;
-  int32_t reserved[14];
+  int32_t window;     // positions that attention sees, its own included; 0 for all
+  float soft_cap;     // of attention scores; 0 for none
+  int32_t activation;        // Activation, of an epilogue that has one
+  int32_t pairs_neighbours;  // a rope turns dimension 2 i with 2 i + 1, not i with i + rope_dim / 2
+  int32_t reserved[10];
 };
 static_assert(sizeof(Operation) == 128, "the file format of a plan");
 
@@ -76,9 +82,19 @@ struct Buffer {
   BufferSpec spec;
 };
 
+constexpr int32_t ATTENTION_SPAN = 256;  // positions that are weighed together; spans begin at multiples of it
+constexpr int32_t MAX_TILE_ROWS = 64;
+
 // A run of query rows of one sequence; a row is a (token, head of the KV head's group) pair.
 struct QueryTile {
   int32_t sequence, first_row, num_rows;
+  int32_t num_pieces;    // into which its spans are split
+  int64_t first_partial;  // of its rows and spans in `Step::partials`; only if it is split
+};
+
+// The spans [begin, end) of a tile: what one unit of attention computes.
+struct TilePiece {
+  int32_t tile, begin, end;
 };
 
 struct Step {
@@ -92,8 +108,11 @@ struct Step {
   StepOutputs out;
   const int32_t* sequence_of;  // [T]
   const QueryTile* tiles;
-  int32_t num_tiles;
-  bool appends_alone;  // some sequence has more than one tile: keys and values must all be there first
+  const TilePiece* pieces;
+  int32_t num_pieces;
+  float* partials;       // of split tiles: [K][spans][rows][16 + D, padded]: peak, total, padding, weighed values
+  int32_t* pieces_left;  // of split tiles, [tiles][K]
+  bool appends_alone;    // some sequence has more than one piece: keys and values must all be there first
   int32_t num_threads;
 
   FORERUN_MEMBER const char* weight(int32_t id) const { return weight_bytes + weights[id].offset; }
@@ -117,7 +136,7 @@ struct Build {
   const char* name;
   void (*enter)();  // on every thread, before its first unit of a step
   void (*leave)();
-  Kernel kernels[8];  // by OpCode
+  Kernel kernels[NUM_OP_CODES];  // by OpCode
 };
 
 }  // namespace forerun

@@ -91,6 +91,18 @@ FORERUN_INLINE Floats to_floats(Ints value) { return __builtin_convertvector(val
 
 // 2 ** x with a relative error below 2e-7; 0 for x below -126, as for minus infinity; x is at most 127.
 FORERUN_INLINE Floats exp2_of(Floats x) {
+#if defined(__AVX512F__)
+  // 2 ** (x - floor(x)), then an exponent: half the instructions of what follows.
+  const Floats fraction = (Floats)_mm512_reduce_ps((__m512)x, 1);
+  Floats power = all(1.86713e-3f);
+  power = fused(power, fraction, all(9.01703e-3f));
+  power = fused(power, fraction, all(5.579991e-2f));
+  power = fused(power, fraction, all(2.4016445e-1f));
+  power = fused(power, fraction, all(6.9315131e-1f));
+  power = fused(power, fraction, all(1.0f));
+  const __mmask16 is_seen = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-126.0f), _CMP_GE_OQ);
+  return (Floats)_mm512_maskz_scalef_ps(is_seen, (__m512)power, (__m512)x);
+#else
   const Floats bounded = larger(x, all(-126.0f));
   const Ints whole = rounded(bounded);
   const Floats rest = bounded - to_floats(whole);
@@ -103,6 +115,7 @@ FORERUN_INLINE Floats exp2_of(Floats x) {
   series = fused(series, rest, all(1.0f));
   const Floats scaled = (Floats)((Ints)series + (whole << 23));
   return x < all(-126.0f) ? Floats{} : scaled;
+#endif
 }
 
 constexpr float LOG2_E = 1.44269504088896340736f;

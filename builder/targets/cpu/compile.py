@@ -23,7 +23,12 @@ from builder.targets.cpu.plan import Form
 NAME = "cpu"
 DTYPES = ("float32", "bfloat16")
 QUANTS = ("none", *(name for name, rules in FORMATS.items() if NAME in rules.TARGETS))
-ATTENTION = "keys, values and, where the machine has AMX, queries and attention weights bfloat16; all else float32"
+KV = {
+    FLOAT32: "keys and values float32",
+    BFLOAT16: "keys and values bfloat16",
+    "int8": "keys and values int8 with a float32 scale per token and head",
+}
+"""Stored precisions of keys and values, and what to say of them."""
 MAX_HEAD_DIM = 256
 RUN = 16
 """Tokens that lie together in a block."""
@@ -45,6 +50,8 @@ def check(config: ModelConfig, options: TargetOptions) -> None:
     """
     _require("dtype", options.dtype, DTYPES)
     _require("quant", options.quant, QUANTS)
+    if options.kv is not None:
+        _require("--kv", options.kv, tuple(KV))
     if options.tp != 1:
         raise UnsupportedError(
             f"target {NAME} does not support --tp {options.tp} yet; supported: --tp 1"
@@ -67,7 +74,7 @@ def kv_geometry(config: ModelConfig, block_size: int, options: TargetOptions) ->
             f"target {NAME} does not support --block-size {block_size}; supported: multiples of {RUN}"
         )
     layers = tuple(range(config.num_layers))
-    dtype = FLOAT32 if options.precision.name == FLOAT32 else BFLOAT16
+    dtype = options.kv or (FLOAT32 if options.precision.name == FLOAT32 else BFLOAT16)
     return KVGeometry(block_size, (KVGroup(layers, config.num_kv_heads, config.head_dim, dtype),))
 
 
@@ -86,7 +93,7 @@ def lower(graph: QuantizedGraph, kv: KVGeometry) -> LoweredPlan:
         graph.requested,
         lowering.realized,
         program,
-        tuple(lowering.weights),
+        tuple(lowering.weights.all),
     )
 
 
@@ -126,11 +133,16 @@ def tools() -> dict[str, str]:
 
 def _compute(graph: LoweredPlan) -> str:
     """Say in what precision the engine computes."""
+    (group,) = graph.kv.groups
+    attention = KV[group.dtype]
+    if group.dtype != FLOAT32:
+        attention += ", queries and attention weights bfloat16 where the machine multiplies that"
+    attention += "; all else float32"
     kinds = dict.fromkeys((w.form, w.group) for w in graph.weights if w.form != Form.FLOAT32)
     if not kinds:
-        return "float32 throughout"
+        return "float32 throughout" if group.dtype == FLOAT32 else f"float32 weights; {attention}"
     if Form.BFLOAT16 in {form for form, _ in kinds}:
-        return f"bfloat16 weights; the activations of linear layers are rounded to bfloat16; {ATTENTION}"
+        return f"bfloat16 weights; the activations of linear layers are rounded to bfloat16; {attention}"
     stored = " and ".join(
         f"{form.name.lower()} weights with a half-precision scale per {group} inputs"
         for form, group in kinds
@@ -138,7 +150,7 @@ def _compute(graph: LoweredPlan) -> str:
     groups = sorted({b.group for b in graph.program.buffers if b.form == Form.INT8})
     shared = " or ".join(map(str, groups))
     return (
-        f"{stored}; the activations of their layers are rounded to int8 per {shared}; {ATTENTION}"
+        f"{stored}; the activations of their layers are rounded to int8 per {shared}; {attention}"
     )
 
 

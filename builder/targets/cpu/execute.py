@@ -29,6 +29,7 @@ OPERATIONS = (
     "attention",
     "row_answers",
     "quantize",
+    "layer_norm",
 )
 """Kinds of operations in the order of their codes, from 1."""
 

@@ -27,9 +27,13 @@ from builder.targets.cpu.plan import (
     Rows,
 )
 from builder.targets.cpu.reading import made_by, operand, readers, source
+from builder.targets.cpu.weight_table import WeightTable
 from plugins.paged_attention import spec
 
-KV_FORMS = {"float32": Form.FLOAT32, "bfloat16": Form.BFLOAT16}
+KV_FORMS = {"float32": Form.FLOAT32, "bfloat16": Form.BFLOAT16, "int8": Form.INT8}
+
+
+NORMS = {"RMSNormalization": Code.RMS_NORM, "LayerNormalization": Code.LAYER_NORM}
 
 
 class Lowering:
@@ -37,13 +41,12 @@ class Lowering:
 
     def __init__(self, graph: QuantizedGraph, kv: KVGeometry) -> None:
         self.config = graph.config
-        self.weights: list[Packed] = []
+        self.weights = WeightTable()
         self.realized: dict[str, str] = {}
         self._graph = graph.model.graph
         self._kv = kv
         self._buffers = Buffers()
         self._operations: list[Operation] = []
-        self._weight_ids: dict[str, int] = {}
         self._emitted: set[ir.Node] = set()
 
     def program(self) -> Program:
@@ -54,9 +57,12 @@ class Lowering:
         """
         emit = {
             "Gather": self._gather,
-            "RMSNormalization": self._rms_norm,
+            "RMSNormalization": self._norm,
+            "LayerNormalization": self._norm,
             spec.NAME: self._attention,
-            "Mul": self._gate,
+            "Mul": self._multiply,
+            "Gelu": self._activate,
+            "Relu": self._activate,
             "Add": self._add,
             "Gemm": self._head,
         }
@@ -75,15 +81,18 @@ class Lowering:
             Operation(
                 Code.EMBEDDING,
                 output=out,
-                weight=self._id(packing.pack_stacked([table])),
+                weight=self.weights.place(packing.pack_stacked([table])),
                 size_out=table.size_in,
                 scale=panels.stored_scale(table.form),
             ),
             node,
         )
 
-    def _rms_norm(self, node: ir.Node) -> None:
+    def _norm(self, node: ir.Node) -> None:
+        """Emit a norm of all tokens, or of the wanted rows where only these are read."""
+        reading.check_axis(node)
         x, weight, result = operand(node, 0), operand(node, 1), node.outputs[0]
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
         rows = Rows.TOKENS
         picked = [reader for reader in readers(result) if reader.op_type == "Gather"]
         if picked:
@@ -92,11 +101,12 @@ class Lowering:
         size = self.config.hidden_size
         out = self._buffers.new(result, self._input_of(result, rows))
         norm = Operation(
-            Code.RMS_NORM,
+            NORMS[node.op_type],
             rows,
             self._buffers.place(x),
             out,
-            weight=self._vector_id(weight, size),
+            weight=self.weights.vector(weight, size),
+            bias=NOTHING if bias is None else self.weights.vector(bias, size),
             size_in=size,
             eps=node.attributes.get_float("epsilon", 1e-5),
         )
@@ -106,17 +116,22 @@ class Lowering:
     def _attention(self, node: ir.Node) -> None:
         config = self.config
         query, key, value = (self._gemm(operand(node, index)) for index in range(3))
-        rope = made_by(operand(node, 0), "RotaryEmbedding")
+        rotation = reading.rotation(node, config.head_dim)
         heads = Operation(
             Code.APPEND,
             layer=int(str(operand(node, 3).name).rpartition(".")[2]),
             num_heads=config.num_heads,
             num_kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
-            rope_dim=config.head_dim if rope is not None else 0,
-            extra=self._rope(rope) if rope is not None else NOTHING,
-            scale=node.attributes.get_float("scale", config.head_dim**-0.5),
+            **reading.attention_attributes(node, config.head_dim),
         )
+        if rotation is not None:
+            heads = replace(
+                heads,
+                rope_dim=rotation.dims,
+                pairs_neighbours=rotation.pairs_neighbours,
+                extra=self.weights.rope(rotation.cosines, rotation.sines),
+            )
         width = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
         qkv = self._buffers.take(_floats(Rows.TOKENS, width))
         self._linear([query, key, value], qkv)
@@ -138,20 +153,35 @@ class Lowering:
             self._emit(Operation(Code.QUANTIZE, input=out, output=quantized, size_in=size))
             self._buffers.give_back(out)
 
-    def _gate(self, node: ir.Node) -> None:
+    def _multiply(self, node: ir.Node) -> None:
+        """Emit gate and up projections by their product; it may also be the last node of a SiLU."""
         pair = reading.gated(node)
         if pair is None:
-            if reading.silu_of(node) is not None:
-                self._emitted.update((node, *self._makers(node, "Sigmoid")))
-            return
-        gate, up = (reading.matrix(operand(gemm, 1)) for gemm in pair)
+            return self._activate(node)
+        gate, up = pair
+        matrices = [reading.matrix(operand(gemm, 1)) for gemm in (gate.gemm, up)]
         wanted = self._input_of(node.outputs[0], Rows.TOKENS)
-        packed = packing.pack_gated(gate, up, wanted.width)
+        packed = packing.pack_gated(matrices[0], matrices[1], wanted.width)
         out = self._buffers.new(node.outputs[0], wanted)
-        self._linear_op(
-            list(pair), packed, out, Operation(Code.LINEAR, epilogue=Epilogue.SILU_GATE)
-        )
-        self._emitted.add(node)
+        operation = Operation(Code.LINEAR, epilogue=Epilogue.GATE, activation=gate.kind)
+        self._linear_op([gate.gemm, up], packed, out, operation)
+        self._emitted.update((node, *gate.nodes))
+        return None
+
+    def _activate(self, node: ir.Node) -> None:
+        """Emit a projection by the activation of its results, unless that is a gate."""
+        found = reading.activated(node.outputs[0])
+        if found is None or found.nodes[0] is not node:
+            return
+        readers_of = list(readers(node.outputs[0]))
+        if any(reader.op_type == "Mul" and reading.gated(reader) for reader in readers_of):
+            return
+        wanted = self._input_of(node.outputs[0], Rows.TOKENS)
+        packed = packing.pack_widened(reading.matrix(operand(found.gemm, 1)), wanted.width)
+        out = self._buffers.new(node.outputs[0], wanted)
+        operation = Operation(Code.LINEAR, epilogue=Epilogue.ACTIVATE, activation=found.kind)
+        self._linear_op([found.gemm], packed, out, operation)
+        self._emitted.update(found.nodes)
 
     def _add(self, node: ir.Node) -> None:
         for index, other in ((1, 0), (0, 1)):
@@ -197,46 +227,14 @@ class Lowering:
                 operation,
                 input=self._buffers.place(x),
                 output=out,
-                weight=self._id(packed),
-                bias=self._bias(gemms, packed, operation.epilogue),
+                weight=self.weights.place(packed),
+                bias=self.weights.bias(gemms, packed, operation.epilogue),
                 scale=panels.stored_scale(packed.form),
             ),
             *gemms,
         )
         for _ in gemms:
             self._buffers.read(x)
-
-    def _bias(self, gemms: list[ir.Node], packed: Packed, epilogue: Epilogue) -> int:
-        values = [gemm.inputs[2] if len(gemm.inputs) > 2 else None for gemm in gemms]
-        found = [value for value in values if value is not None]
-        if not found:
-            return NOTHING
-        if len(found) < len(gemms):
-            raise UnsupportedError("target cpu can't join projections with and without a bias")
-        sizes = [reading.sizes_of_vector(value) for value in found]
-        name = "+".join(str(value.name) for value in found)
-        if epilogue == Epilogue.SILU_GATE:
-            half = packed.size_out // 2
-            return self._id(
-                packing.pack_vector(
-                    name,
-                    2 * half,
-                    lambda: packing.interleave_vectors(
-                        reading.numbers(found[0]), reading.numbers(found[1]), half
-                    ),
-                )
-            )
-        return self._id(
-            packing.pack_vector(name, sum(sizes), lambda: reading.joined_numbers(found))
-        )
-
-    def _rope(self, node: ir.Node) -> int:
-        reading.check_rotation(node, self.config.head_dim)
-        cosines, sines = operand(node, 1), operand(node, 2)
-        positions, half = reading.sizes(cosines)
-        first = self._vector_id(cosines, positions * half)
-        self._vector_id(sines, positions * half)
-        return first
 
     def _gemm(self, value: ir.Value) -> ir.Node:
         """Find the projection behind an operand of attention, rotated or not."""
@@ -262,22 +260,9 @@ class Lowering:
         form, group, width = forms.pop()
         return Buffer(rows, form, padded(width, PANEL), group)
 
-    def _vector_id(self, value: ir.Value, size: int) -> int:
-        return self._id(packing.pack_vector(str(value.name), size, lambda: reading.numbers(value)))
-
-    def _id(self, packed: Packed) -> int:
-        if packed.name not in self._weight_ids:
-            self._weight_ids[packed.name] = len(self.weights)
-            self.weights.append(packed)
-        return self._weight_ids[packed.name]
-
     def _emit(self, operation: Operation, *nodes: ir.Node) -> None:
         self._operations.append(operation)
         self._emitted.update(nodes)
-
-    def _makers(self, node: ir.Node, op_type: str) -> list[ir.Node]:
-        found = (made_by(value, op_type) for value in node.inputs if value is not None)
-        return [maker for maker in found if maker is not None]
 
     def _check_all_emitted(self) -> None:
         known = (*reading.VIEWS, "Constant", "Cast", "DequantizeLinear")

@@ -86,6 +86,11 @@ def pack_gated(gate: Matrix, up: Matrix, half: int) -> Packed:
     return _packed((gate, up), 2 * half, interleave)
 
 
+def pack_widened(matrix: Matrix, width: int) -> Packed:
+    """Pack a matrix, padded to `width` outputs."""
+    return _packed((matrix,), width, lambda parts: _interleaved(parts, width))
+
+
 def interleave_vectors(gate: NDArray[np.generic], up: NDArray[np.generic], half: int) -> Float32:
     """Give the biases of a gated pair in the order of `pack_gated`."""
     columns = [part.reshape(-1, 1) for part in (gate, up)]

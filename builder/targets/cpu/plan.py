@@ -18,7 +18,7 @@ NOTHING = -1
 _HEADER = struct.Struct("<8sI3i6i2q")
 _BUFFER = struct.Struct("<4i")
 _WEIGHT = struct.Struct("<2q4i")
-_OPERATION = struct.Struct("<16i2f56x")
+_OPERATION = struct.Struct("<16i2fif2i40x")
 
 
 class Code(IntEnum):
@@ -31,6 +31,7 @@ class Code(IntEnum):
     ATTENTION = 5
     ROW_ANSWERS = 6
     QUANTIZE = 7
+    LAYER_NORM = 8
 
 
 class Epilogue(IntEnum):
@@ -38,7 +39,17 @@ class Epilogue(IntEnum):
 
     NONE = 0
     ADD = 1
-    SILU_GATE = 2
+    GATE = 2
+    ACTIVATE = 3
+
+
+class Activation(IntEnum):
+    """What an epilogue applies to gates, or to all its results; in the order of `plugins/linear/spec.py`."""
+
+    SILU = 0
+    GELU = 1
+    GELU_TANH = 2
+    RELU = 3
 
 
 class Form(IntEnum):
@@ -107,6 +118,14 @@ class Operation:
     eps: float = 0.0
     scale: float = 1.0
     """Of attention scores, or of a weight's stored scales."""
+    window: int = 0
+    """Positions that attention sees, its own included; 0 for all."""
+    soft_cap: float = 0.0
+    """Bound of attention scores; 0 for none."""
+    activation: Activation = Activation.SILU
+    """Of an epilogue that has one."""
+    pairs_neighbours: bool = False
+    """A rope turns dimension 2 i with 2 i + 1, not i with i + rope_dim / 2."""
 
     def encode(self) -> bytes:
         """Give the 128 bytes of the file format."""

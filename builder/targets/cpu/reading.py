@@ -4,6 +4,8 @@ It knows ONNX operations and nothing of plans.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 import onnx_ir as ir
@@ -12,7 +14,8 @@ from numpy.typing import NDArray
 from builder.errors import UnsupportedError
 from builder.targets.cpu.packing import MOST_ACTIVATIONS, Matrix
 from builder.targets.cpu.panels import Parts, padded
-from builder.targets.cpu.plan import Form
+from builder.targets.cpu.plan import Activation, Form
+from plugins.paged_attention import spec
 
 FORMS = {
     ir.DataType.FLOAT: Form.FLOAT32,
@@ -25,6 +28,18 @@ FORMS = {
 
 VIEWS = ("Reshape", "Unsqueeze", "Squeeze")
 """Operations that only rename the axes of rows."""
+
+
+GELUS = {"none": Activation.GELU, "tanh": Activation.GELU_TANH}
+"""Kinds of GELU, by the value of ONNX's attribute `approximate`."""
+
+
+class AttentionAttributes(TypedDict):
+    """The attributes of PagedAttention that an operation has under the same names."""
+
+    scale: float
+    window: int
+    soft_cap: float
 
 
 def source(value: ir.Value) -> ir.Value:
@@ -79,35 +94,119 @@ def matrix(value: ir.Value) -> Matrix:
     return Matrix(name, form, group, size_out, size_in, read)
 
 
-def gated(node: ir.Node) -> tuple[ir.Node, ir.Node] | None:
-    """Give the two Gemms of `silu(gate) * up`, if a Mul is that."""
+@dataclass(frozen=True, slots=True)
+class Activated:
+    """A projection whose results are bent."""
+
+    kind: Activation
+    gemm: ir.Node
+    nodes: tuple[ir.Node, ...]
+    """All that the activation consists of, the last one first."""
+
+
+def activated(value: ir.Value) -> Activated | None:
+    """Find the Gemm whose activation a value is, if it is that.
+
+    Raises:
+        UnsupportedError: it is a GELU of a kind that has no kernel.
+    """
+    node = source(value).producer()
+    if node is None or node.op_type not in ("Mul", "Gelu", "Relu"):
+        return None
+    if node.op_type == "Mul":
+        return _silu(node)
+    gemm = made_by(operand(node, 0), "Gemm")
+    if gemm is None:
+        return None
+    if node.op_type == "Relu":
+        return Activated(Activation.RELU, gemm, (node,))
+    kind = node.attributes.get_string("approximate", "none")
+    if kind not in GELUS:
+        raise UnsupportedError(
+            f"target cpu does not support Gelu with approximate {kind}; supported: {', '.join(GELUS)}"
+        )
+    return Activated(GELUS[kind], gemm, (node,))
+
+
+def gated(node: ir.Node) -> tuple[Activated, ir.Node] | None:
+    """Give the gate and the Gemm of its factor, if a Mul is their product."""
     for act, other in ((0, 1), (1, 0)):
-        up = made_by(operand(node, other), "Gemm")
-        inner = made_by(operand(node, act), "Mul")
-        gate = silu_of(inner) if inner is not None else None
+        up, gate = made_by(operand(node, other), "Gemm"), activated(operand(node, act))
         if up is not None and gate is not None:
             return gate, up
     return None
 
 
-def silu_of(node: ir.Node) -> ir.Node | None:
-    """Give the Gemm whose result x is turned into x * sigmoid(x) by a Mul, if it is that."""
+def _silu(node: ir.Node) -> Activated | None:
+    """Read x * sigmoid(x)."""
     for plain, bent in ((0, 1), (1, 0)):
         sigmoid = made_by(operand(node, bent), "Sigmoid")
         if sigmoid is not None and operand(sigmoid, 0) is operand(node, plain):
-            return made_by(operand(node, plain), "Gemm")
+            gemm = made_by(operand(node, plain), "Gemm")
+            return None if gemm is None else Activated(Activation.SILU, gemm, (node, sigmoid))
     return None
 
 
-def check_rotation(node: ir.Node, head_dim: int) -> None:
-    """Refuse a rotary embedding other than of whole heads, halves paired.
+def check_axis(node: ir.Node) -> None:
+    """Refuse a norm of anything but whole rows.
 
     Raises:
-        UnsupportedError: there is no kernel for it.
+        UnsupportedError: names the axis.
     """
-    dim = node.attributes.get_int("rotary_embedding_dim", 0)
-    if node.attributes.get_int("interleaved", 0) or dim not in (0, head_dim):
-        raise UnsupportedError("target cpu rotates whole heads by halves only")
+    axis = node.attributes.get_int("axis", -1)
+    if axis not in (-1, 1):
+        raise UnsupportedError(
+            f"target cpu does not support {node.op_type} from axis {axis}; supported: -1"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """How queries and keys are turned; tables are `[positions, dims / 2]`."""
+
+    dims: int
+    pairs_neighbours: bool
+    cosines: ir.Value
+    sines: ir.Value
+
+
+def rotation(attention: ir.Node, head_dim: int) -> Rotation | None:
+    """Read the rotary embedding of queries and keys, if there is one.
+
+    Raises:
+        UnsupportedError: they are turned differently.
+    """
+    query, key = (_rotation(operand(attention, index), head_dim) for index in (0, 1))
+    if query != key:
+        raise UnsupportedError("target cpu can't turn queries and keys differently")
+    return query
+
+
+def _rotation(value: ir.Value, head_dim: int) -> Rotation | None:
+    node = made_by(value, "RotaryEmbedding")
+    if node is None:
+        return None
+    dims = node.attributes.get_int("rotary_embedding_dim", 0) or head_dim
+    pairs_neighbours = bool(node.attributes.get_int("interleaved", 0))
+    return Rotation(dims, pairs_neighbours, operand(node, 1), operand(node, 2))
+
+
+def attention_attributes(node: ir.Node, head_dim: int) -> AttentionAttributes:
+    """Read the attributes of PagedAttention.
+
+    Raises:
+        UnsupportedError: there is one without a kernel.
+    """
+    unknown = sorted(set(node.attributes) - set(spec.ATTRIBUTES))
+    if unknown:
+        raise UnsupportedError(
+            f"target cpu does not support PagedAttention with {unknown[0]}; supported: {', '.join(spec.ATTRIBUTES)}"
+        )
+    return {
+        "scale": node.attributes.get_float("scale", head_dim**-0.5),
+        "window": node.attributes.get_int("window", 0),
+        "soft_cap": node.attributes.get_float("soft_cap", 0.0),
+    }
 
 
 def sizes(value: ir.Value) -> tuple[int, int]:

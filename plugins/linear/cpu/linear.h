@@ -1,5 +1,6 @@
 // The linear operation: rows times weights, then an epilogue, in units of some panels by some rows.
 #pragma once
+#include "plugins/linear/cpu/activation.h"
 #include "plugins/linear/cpu/bfloat16_block.h"
 #include "plugins/linear/cpu/float_block.h"
 #include "plugins/linear/cpu/int4_block.h"
@@ -7,6 +8,7 @@
 
 namespace FORERUN_ISA {
 
+using forerun::Activation;
 using forerun::Buffer;
 using forerun::Epilogue;
 using forerun::Form;
@@ -33,9 +35,8 @@ struct LinearUnits {
 
 // Panels that an epilogue needs together: the gates and their factors of one quantized group.
 FORERUN_INLINE int32_t least_panels(const Step& step, const Operation& op) {
-  if ((Epilogue)op.epilogue != Epilogue::silu_gate) return 1;
-  const int32_t group = step.buffers[op.out].spec.group;
-  return 2 * (group ? group / 16 : 1);
+  const int32_t group = step.buffers[op.out].spec.group, panels = group ? group / 16 : 1;
+  return (Epilogue)op.epilogue == Epilogue::gate ? 2 * panels : panels;
 }
 
 static LinearUnits linear_units(const Step& step, const Operation& op) {
@@ -63,6 +64,7 @@ static int32_t linear_num_units(const Step& step, const Operation& op) {
 // Where the results of one row go, and what is done to them on the way.
 struct EpilogueRow {
   Epilogue kind;
+  Activation activation;
   const float* results;
   const float* bias;   // or null
   const float* other;  // of the row, or null
@@ -84,26 +86,54 @@ FORERUN_APART void finish_plain(const EpilogueRow& row, int64_t column, int64_t 
   }
 }
 
+// Writes numbers of whole groups in the form of the output.
+FORERUN_INLINE void write_columns(const EpilogueRow& row, const float* values, int64_t column, int64_t width) {
+  char* to = row.out->data + row.row * row.out->row_bytes;
+  if ((Form)row.out->spec.form == Form::float32) {
+    memcpy((float*)to + column, values, sizeof(float) * width);
+    return;
+  }
+  if ((Form)row.out->spec.form == Form::bfloat16) {
+    for (int64_t i = 0; i < width; i += LANES) store_bfloat16((uint16_t*)to + column + i, load(values + i));
+    return;
+  }
+  const int group = row.out->spec.group;
+  const QuantizedBlock layout{row.out->spec.width, group};
+  for (int64_t i = 0; i < width; i += group)
+    quantize_group(values + i, row.out->data, layout, row.row, (column + i) / group);
+}
+
 // Columns come as 16 gates, their 16 factors, the next 16 gates, and so on.
+template <typename Function>
 FORERUN_APART void finish_gates(const EpilogueRow& row, int64_t column, int64_t width) {
   alignas(64) float gated[16 * MAX_CHUNK_PANELS / 2];
   for (int64_t i = 0; i < width; i += 2 * LANES) {
     const Floats gate = finished(row, i, column + i), factor = finished(row, i + LANES, column + i + LANES);
-    store(gated + i / 2, silu_of(gate) * factor);
+    store(gated + i / 2, Function::of(gate) * factor);
   }
-  const int group = row.out->spec.group;
-  char* to = row.out->data + row.row * row.out->row_bytes;
-  if ((Form)row.out->spec.form == Form::float32) {
-    memcpy((float*)to + column / 2, gated, sizeof(float) * width / 2);
-    return;
+  write_columns(row, gated, column / 2, width / 2);
+}
+
+template <typename Function>
+FORERUN_APART void finish_activated(const EpilogueRow& row, int64_t column, int64_t width) {
+  alignas(64) float values[16 * MAX_CHUNK_PANELS];
+  for (int64_t i = 0; i < width; i += LANES) store(values + i, Function::of(finished(row, i, column + i)));
+  write_columns(row, values, column, width);
+}
+
+template <typename Function>
+FORERUN_INLINE void finish_with(const EpilogueRow& row, int64_t column, int64_t width) {
+  row.kind == Epilogue::gate ? finish_gates<Function>(row, column, width) : finish_activated<Function>(row, column, width);
+}
+
+FORERUN_INLINE void finish(const EpilogueRow& row, int64_t column, int64_t width) {
+  if (row.kind == Epilogue::none || row.kind == Epilogue::add) return finish_plain(row, column, width);
+  switch (row.activation) {
+    case Activation::silu: return finish_with<Silu>(row, column, width);
+    case Activation::gelu: return finish_with<Gelu>(row, column, width);
+    case Activation::gelu_tanh: return finish_with<GeluTanh>(row, column, width);
+    case Activation::relu: return finish_with<Relu>(row, column, width);
   }
-  if ((Form)row.out->spec.form == Form::bfloat16) {
-    for (int64_t i = 0; i < width / 2; i += LANES) store_bfloat16((uint16_t*)to + column / 2 + i, load(gated + i));
-    return;
-  }
-  const QuantizedBlock layout{row.out->spec.width, group};
-  for (int64_t i = 0; i < width / 2; i += group)
-    quantize_group(gated + i, row.out->data, layout, row.row, (column / 2 + i) / group);
 }
 
 // Where the products of one unit come from: weights of any form, and room for those that are unpacked for many rows.
@@ -167,17 +197,14 @@ static void linear_run(const Step& step, const Operation& op, int32_t unit, char
     const int rows = end - row < 16 ? (int)(end - row) : 16;
     linear_block(source, row, rows, results);
     for (int r = 0; r < rows; r++) {
-      EpilogueRow finish{(Epilogue)op.epilogue, results + r * 16 * num_panels, nullptr, nullptr, op.scale, &out,
-                         row + r};
-      if (op.bias != forerun::NOTHING) finish.bias = (const float*)step.weight(op.bias);
+      EpilogueRow ending{(Epilogue)op.epilogue, (Activation)op.activation, results + r * 16 * num_panels, nullptr, nullptr,
+                         op.scale, &out, row + r};
+      if (op.bias != forerun::NOTHING) ending.bias = (const float*)step.weight(op.bias);
       if (op.other != forerun::NOTHING) {
         const Buffer& other = step.buffers[op.other];
-        finish.other = (const float*)(other.data + (row + r) * other.row_bytes);
+        ending.other = (const float*)(other.data + (row + r) * other.row_bytes);
       }
-      if (finish.kind == Epilogue::silu_gate)
-        finish_gates(finish, 16 * first, 16 * num_panels);
-      else
-        finish_plain(finish, 16 * first, 16 * num_panels);
+      finish(ending, 16 * first, 16 * num_panels);
     }
   }
 }

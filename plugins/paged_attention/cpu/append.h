@@ -17,8 +17,9 @@ static void append_head(const Step& step, const Operation& op, int32_t token, in
   if (half) {
     const int64_t angle = (int64_t)step.in.positions[token] * half;
     const float *cosines = (const float*)step.weight(op.extra) + angle, *sines = (const float*)step.weight(op.extra + 1) + angle;
-    for (int g = 0; g < group; g++) rotate(row + (kv_head * group + g) * dim, cosines, sines, half);
-    rotate(key, cosines, sines, half);
+    const auto turn = op.pairs_neighbours ? rotate_neighbours : rotate;
+    for (int g = 0; g < group; g++) turn(row + (kv_head * group + g) * dim, cosines, sines, half);
+    turn(key, cosines, sines, half);
   }
   alignas(64) float padded[2][512] = {};
   if (cache.depth != dim) {
@@ -30,10 +31,9 @@ static void append_head(const Step& step, const Operation& op, int32_t token, in
   char* keys = step.head(slot / size, op.layer, 0, kv_head) + run;
   char* values = step.head(slot / size, op.layer, 1, kv_head) + run;
   write_token(cache, keys, values, slot % RUN, key, value);
-  if (token + 1 == step.in.query_start[step.sequence_of[token] + 1]) clear_values_after(cache, values, slot % RUN);
 }
 
-// When no sequence has more than one tile, attention appends for itself and this step has nothing to do.
+// When no sequence has more than one piece, attention appends for itself and this step has nothing to do.
 static int32_t append_num_units(const Step& step, const Operation&) {
   return step.appends_alone ? units_of_rows(step.in.num_tokens) : 0;
 }

@@ -1,140 +1,189 @@
-// Attention of query tiles over the paged cache, one unit per tile and KV head.
+// Attention of query tiles over the paged cache, one unit per piece of a tile and KV head.
 //
-// A tile is up to 16 rows of one sequence; a row is a (token, head of the KV head's group) pair. Each row goes over
-// spans of 128 positions in ascending order, with a running peak and running sums. A span that a row can't see changes
-// no bit of it, so a row's result doesn't depend on its tile, nor on how its prompt was cut.
+// A tile is up to 64 rows of one sequence; a row is a (token, head of the KV head's group) pair. A row is computed span
+// by span, spans begin at multiples of 256 positions, and are merged in ascending order: its result depends neither on
+// its tile, nor on how its prompt was cut, nor on whether its spans were split among threads.
 #pragma once
 #include "plugins/paged_attention/cpu/append.h"
-#include "plugins/paged_attention/cpu/products.h"
+#include "plugins/paged_attention/cpu/softmax.h"
 
 namespace FORERUN_ISA {
 
 using forerun::QueryTile;
+using forerun::TilePiece;
 
-static void gather_queries(const Step& step, const Operation& op, const QueryTile& tile, int kv_head, Work& work) {
-  const Cache cache(step);
-  const auto& in = step.buffers[op.in];
-  const int group = op.num_heads / op.num_kv_heads, dim = op.head_dim;
-  const int32_t begin = step.in.query_start[tile.sequence], end = step.in.query_start[tile.sequence + 1];
+constexpr int MAX_ROWS = forerun::MAX_TILE_ROWS;
+
+// Rows that fill a matrix tile up hold whatever was there: nobody looks at their results.
+struct AttentionScratch {
+  alignas(64) float query[MAX_ROWS * MAX_DEPTH];
+  alignas(64) uint16_t narrow_query[MAX_ROWS * MAX_DEPTH];
+  alignas(64) float sums[MAX_ROWS * MAX_DEPTH];
+  Products products;
+  Span span;
+  Mean means[MAX_ROWS];
+  Sight sights[MAX_ROWS];
+};
+
+// One unit at work.
+struct Attending {
+  const Step& step;
+  const Operation& op;
+  const QueryTile& tile;
+  int kv_head;
+  Cache cache;
+  AttentionScratch& scratch;
+
+  FORERUN_INLINE_MEMBER int group() const { return op.num_heads / op.num_kv_heads; }
+  FORERUN_INLINE_MEMBER int64_t length() const { return step.in.seq_lens[tile.sequence]; }
+  FORERUN_INLINE_MEMBER int32_t token_of(int row) const {
+    return step.in.query_start[tile.sequence] + (tile.first_row + row) / group();
+  }
+  // The first span that any row of the tile sees, and the one after the last.
+  FORERUN_INLINE_MEMBER int32_t first_span() const { return (int32_t)(scratch.sights[0].first / SPAN); }
+  FORERUN_INLINE_MEMBER int32_t last_span() const {
+    return (int32_t)((scratch.sights[tile.num_rows - 1].end + SPAN - 1) / SPAN);
+  }
+  // Where a split tile keeps a row of a span.
+  FORERUN_INLINE_MEMBER float* partial(int32_t span, int row) const {
+    const int64_t num_spans = (length() + SPAN - 1) / SPAN;
+    const int64_t index = (kv_head * num_spans + span) * tile.num_rows + row;
+    return step.partials + tile.first_partial + index * (LANES + cache.depth);
+  }
+};
+
+static void gather_queries(const Attending& unit) {
+  const auto& in = unit.step.buffers[unit.op.in];
+  const int dim = unit.op.head_dim, group = unit.group();
+  const int64_t depth = unit.cache.depth;
+  AttentionScratch& scratch = unit.scratch;
+  const int32_t end = unit.step.in.query_start[unit.tile.sequence + 1];
   // Scores are taken to base 2, which saves a multiplication for each of them.
-  const Floats scale = all(op.scale * LOG2_E);
-  for (int r = 0; r < TILE_ROWS; r++) {
-    float* query = work.query[r];
-    if (r >= tile.num_rows) {
-      memset(work.narrow_query + r * cache.depth, 0, 2 * cache.depth);
-      memset(work.narrow_weights[r], 0, sizeof work.narrow_weights[r]);
-      continue;
-    }
-    const int32_t index = tile.first_row + r, token = begin + index / group;
-    const float* row = (const float*)(in.data + token * in.row_bytes) + (kv_head * group + index % group) * dim;
-    memset(query, 0, sizeof(float) * cache.depth);
-    memcpy(query, row, sizeof(float) * dim);
-    for (int64_t d = 0; d < cache.depth; d += LANES) {
+  const Floats scale = all(unit.op.scale * LOG2_E);
+  for (int r = 0; r < unit.tile.num_rows; r++) {
+    const int32_t token = unit.token_of(r), head = unit.kv_head * group + (unit.tile.first_row + r) % group;
+    float* query = scratch.query + r * depth;
+    memcpy(query, (const float*)(in.data + token * in.row_bytes) + head * dim, sizeof(float) * dim);
+    for (int64_t d = dim; d < depth; d++) query[d] = 0;
+    for (int64_t d = 0; d < depth; d += LANES) {
       const Floats scaled = load(query + d) * scale;
       store(query + d, scaled);
-      store_bfloat16(work.narrow_query + r * cache.depth + d, scaled);
+      if (is_narrow(unit.cache)) store_bfloat16(scratch.narrow_query + r * depth + d, scaled);
     }
-    memset(work.sums[r], 0, sizeof(float) * cache.depth);
-    work.peaks[r] = -INFINITY, work.totals[r] = 0;
-    work.visible[r] = step.in.seq_lens[tile.sequence] - (end - token) + 1;
+    const int64_t seen = unit.length() - (end - token) + 1, window = unit.op.window;
+    scratch.sights[r] = {window && seen > window ? seen - window : 0, seen, unit.op.soft_cap * LOG2_E};
+    scratch.means[r] = {-INFINITY, 0, scratch.sums + r * depth};
+    memset(scratch.sums + r * depth, 0, sizeof(float) * depth);
   }
 }
 
-// Turns the scores of one row of a span into weights, and scales what it has so far to the new peak.
-FORERUN_INLINE void weigh_row(const Cache& cache, Work& work, int r, int64_t start, int num_runs) {
-  float* scores = work.scores[r];
-  const Ints lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  const int64_t seen = work.visible[r] - start;
-  Floats top = all(work.peaks[r]);
-  for (int run = 0; run < num_runs; run++) {
-    if (seen < (run + 1) * RUN) {
-      const Ints limit = all_ints((int32_t)(seen - run * RUN));
-      store(scores + run * RUN, lanes < limit ? load(scores + run * RUN) : all(-INFINITY));
-    }
-    top = larger(load(scores + run * RUN), top);
-  }
-  const float peak = largest_lane(top);
-  Floats total{};
-  for (int run = 0; run < num_runs; run++) {
-    const Floats weight = exp2_of(load(scores + run * RUN) - peak);
-    total += weight;
-    if (has_tiles(cache))
-      store_bfloat16(work.narrow_weights[r] + run * RUN, weight);
+// Runs of the span that rows [first, end) see any part of.
+FORERUN_INLINE Runs visible_runs(const Attending& unit, int first, int end) {
+  const int64_t start = unit.scratch.span.start;
+  const int64_t from = unit.scratch.sights[first].first - start, to = unit.scratch.sights[end - 1].end - start;
+  return {from > 0 ? (int)(from / RUN) : 0, to >= SPAN ? SPAN_RUNS : (int)((to + RUN - 1) / RUN)};
+}
+
+template <bool SCALED>
+static void attend_rows(const Attending& unit, int first, int num_rows, Runs runs) {
+  AttentionScratch& scratch = unit.scratch;
+  Products& products = scratch.products;
+  const int64_t depth = unit.cache.depth;
+  const bool is_split = unit.tile.num_pieces > 1;
+  Mean spans[TILE_ROWS];
+  const Queries queries{scratch.query + first * depth, scratch.narrow_query + first * depth, num_rows};
+  multiply_keys(unit.cache, queries, scratch.span, runs, products);
+  for (int r = 0; r < num_rows; r++) {
+    const Sight& sight = scratch.sights[first + r];
+    if (is_narrow(unit.cache))
+      weigh<true, SCALED>(products.scores[r], products.narrow_weights[r], scratch.span, runs, sight, spans[r]);
     else
-      store(scores + run * RUN, weight);
+      weigh<false, SCALED>(products.scores[r], nullptr, scratch.span, runs, sight, spans[r]);
   }
-  const Floats keep = exp2_of(all(work.peaks[r]) - peak);
-  work.peaks[r] = peak;
-  work.totals[r] = work.totals[r] * keep[0] + sum(total);
-  for (int64_t d = 0; d < cache.depth; d += LANES) store(work.sums[r] + d, load(work.sums[r] + d) * keep);
-}
-
-static void attend_span(
-    const Step& step, const Operation& op, const QueryTile& tile, int kv_head, int64_t start, int64_t stop, Work& work) {
-  const Cache cache(step);
-  const int num_runs = (int)((stop - start + RUN - 1) / RUN);
-  const int32_t* table = step.in.block_tables + (int64_t)tile.sequence * step.in.table_width;
-  const int32_t size = step.geometry.block_size;
-  const char* values[SPAN / RUN];
-  for (int run = 0; run < num_runs; run++) {
-    const int64_t position = start + run * RUN, offset = position % size / RUN * cache.run_bytes();
-    const int32_t block = table[position / size];
-    const char* keys = step.head(block, op.layer, 0, kv_head) + offset;
-    values[run] = step.head(block, op.layer, 1, kv_head) + offset;
-    // Blocks lie anywhere in the pool: no machine guesses where the next one is.
-    for (int64_t line = 0; line < cache.run_bytes(); line += 64) __builtin_prefetch(values[run] + line, 0, 2);
-#if defined(__AMX_BF16__)
-    if (has_tiles(cache)) {
-      tile_scores(work, keys, cache.depth, work.scores[0] + run * RUN);
+  multiply_values(unit.cache, num_rows, scratch.span, runs, products);
+  for (int r = 0; r < num_rows; r++) {
+    spans[r].values = products.results + r * depth;
+    if (!is_split) {
+      merge(scratch.means[first + r], spans[r], depth);
       continue;
     }
-#endif
-    vector_scores(cache, work, tile.num_rows, keys, work.scores[0] + run * RUN);
+    float* to = unit.partial((int32_t)(scratch.span.start / SPAN), first + r);
+    to[0] = spans[r].peak, to[1] = spans[r].total;
+    memcpy(to + LANES, spans[r].values, sizeof(float) * depth);
   }
-  for (int r = 0; r < tile.num_rows; r++) weigh_row(cache, work, r, start, num_runs);
-#if defined(__AMX_BF16__)
-  if (has_tiles(cache)) tile_values_of_span(work, values, num_runs, cache.depth);
-#endif
-  if (!has_tiles(cache)) vector_values_of_span(cache, work, tile.num_rows, values, num_runs);
-  for (int r = 0; r < tile.num_rows; r++)
-    for (int64_t d = 0; d < cache.depth; d += LANES)
-      store(work.sums[r] + d, load(work.sums[r] + d) + load(work.results[r] + d));
 }
 
-static void write_attention(const Step& step, const Operation& op, const QueryTile& tile, int kv_head, Work& work) {
-  const Cache cache(step);
-  const auto& out = step.buffers[op.out];
-  const int group = op.num_heads / op.num_kv_heads, dim = op.head_dim;
+static void attend_span(const Attending& unit, int32_t index) {
+  AttentionScratch& scratch = unit.scratch;
+  scratch.span.start = (int64_t)index * SPAN;
+  const Runs all_runs = visible_runs(unit, 0, unit.tile.num_rows);
+  const int32_t* table = unit.step.in.block_tables + (int64_t)unit.tile.sequence * unit.step.in.table_width;
+  const Place place{unit.step, table, unit.op.layer, unit.kv_head};
+  read_span(unit.cache, place, all_runs, unit.length(), scratch.span);
+  for (int first = 0; first < unit.tile.num_rows; first += TILE_ROWS) {
+    const int rows = unit.tile.num_rows - first < TILE_ROWS ? unit.tile.num_rows - first : TILE_ROWS;
+    const Runs runs = visible_runs(unit, first, first + rows);
+    if (unit.cache.has_scales())
+      attend_rows<true>(unit, first, rows, runs);
+    else
+      attend_rows<false>(unit, first, rows, runs);
+  }
+}
+
+static void merge_partials(const Attending& unit) {
+  for (int32_t span = unit.first_span(); span < unit.last_span(); span++)
+    for (int r = 0; r < unit.tile.num_rows; r++) {
+      float* from = unit.partial(span, r);
+      merge(unit.scratch.means[r], {from[0], from[1], from + LANES}, unit.cache.depth);
+    }
+}
+
+static void write_attention(const Attending& unit) {
+  const auto& out = unit.step.buffers[unit.op.out];
+  const int group = unit.group(), dim = unit.op.head_dim;
   const bool is_quantized = (Form)out.spec.form == Form::int8;
   const QuantizedBlock layout{out.spec.width, is_quantized ? out.spec.group : 1};
-  for (int r = 0; r < tile.num_rows; r++) {
-    const int32_t index = tile.first_row + r, head = kv_head * group + index % group;
-    const Floats factor = all(1.0f) / all(work.totals[r]);
-    for (int64_t d = 0; d < cache.depth; d += LANES) store(work.sums[r] + d, load(work.sums[r] + d) * factor);
-    const int64_t row = step.in.query_start[tile.sequence] + index / group;
+  for (int r = 0; r < unit.tile.num_rows; r++) {
+    const Mean& mean = unit.scratch.means[r];
+    const Floats factor = all(1.0f) / all(mean.total);
+    for (int64_t d = 0; d < unit.cache.depth; d += LANES) store(mean.values + d, load(mean.values + d) * factor);
+    const int64_t row = unit.token_of(r), head = unit.kv_head * group + (unit.tile.first_row + r) % group;
     if (!is_quantized) {
-      memcpy((float*)(out.data + row * out.row_bytes) + head * dim, work.sums[r], sizeof(float) * dim);
+      memcpy((float*)(out.data + row * out.row_bytes) + head * dim, mean.values, sizeof(float) * dim);
       continue;
     }
-    for (int i = 0; i < dim; i += layout.group) quantize_group(work.sums[r] + i, out.data, layout, row, (head * dim + i) / layout.group);
+    for (int i = 0; i < dim; i += layout.group)
+      quantize_group(mean.values + i, out.data, layout, row, (head * dim + i) / layout.group);
   }
 }
 
-static int32_t attention_num_units(const Step& step, const Operation& op) { return step.num_tiles * op.num_kv_heads; }
+// Tells whether this piece of a split tile is the last to be done; the count is then ready for the next layer.
+FORERUN_INLINE bool is_last_piece(const Step& step, const TilePiece& piece, int num_kv_heads, int kv_head) {
+  int32_t* left = step.pieces_left + (int64_t)piece.tile * num_kv_heads + kv_head;
+  if (__atomic_sub_fetch(left, 1, __ATOMIC_ACQ_REL)) return false;
+  __atomic_store_n(left, step.tiles[piece.tile].num_pieces, __ATOMIC_RELAXED);
+  return true;
+}
 
-static void attention_run(const Step& step, const Operation& op, int32_t unit, char* scratch) {
-  // The longest tiles, the last of a prompt, come first: what is left for the end is short.
-  const QueryTile& tile = step.tiles[step.num_tiles - 1 - unit / op.num_kv_heads];
-  const int kv_head = unit % op.num_kv_heads;
-  const int32_t first = step.in.query_start[tile.sequence];
+static int32_t attention_num_units(const Step& step, const Operation& op) { return step.num_pieces * op.num_kv_heads; }
+
+static void attention_run(const Step& step, const Operation& op, int32_t unit_index, char* scratch) {
+  // The longest pieces, the last of a prompt, come first: what is left for the end is short.
+  const TilePiece& piece = step.pieces[step.num_pieces - 1 - unit_index / op.num_kv_heads];
+  const QueryTile& tile = step.tiles[piece.tile];
+  const Attending unit{step, op, tile, unit_index % op.num_kv_heads, Cache(step), *(AttentionScratch*)scratch};
   if (!step.appends_alone)
-    for (int32_t token = first; token < step.in.query_start[tile.sequence + 1]; token++) append_head(step, op, token, kv_head);
-  Work& work = *(Work*)scratch;
-  gather_queries(step, op, tile, kv_head, work);
-  const int64_t stop = work.visible[tile.num_rows - 1];
-  for (int64_t start = 0; start < stop; start += SPAN)
-    attend_span(step, op, tile, kv_head, start, start + SPAN < stop ? start + SPAN : stop, work);
-  write_attention(step, op, tile, kv_head, work);
+    for (int32_t token = step.in.query_start[tile.sequence]; token < step.in.query_start[tile.sequence + 1]; token++)
+      append_head(step, op, token, unit.kv_head);
+  gather_queries(unit);
+  const int32_t begin = piece.begin > unit.first_span() ? piece.begin : unit.first_span();
+  const int32_t end = piece.end < unit.last_span() ? piece.end : unit.last_span();
+  for (int32_t span = begin; span < end; span++) attend_span(unit, span);
+  if (tile.num_pieces > 1) {
+    if (!is_last_piece(step, piece, op.num_kv_heads, unit.kv_head)) return;
+    merge_partials(unit);
+  }
+  write_attention(unit);
 }
 
 }  // namespace FORERUN_ISA

@@ -108,7 +108,30 @@ def test_a_format_is_asked_for_by_flag_or_by_name(
     assert "int8" in engine.realized.values()
 
 
-SUPPORTED = "which supports the formats none, int8, KV in the precision of --dtype, and --tp 1"
+@pytest.mark.parametrize(
+    ("flags", "requested"),
+    [
+        ("--int4", "int4"),
+        ("--quant uint4", "uint4"),
+        ("--int8 --group channel", "int8-channel"),
+        ("--int4 --group 64", "int4-g64"),
+        ("--dtype bfloat16", "bfloat16"),
+    ],
+)
+def test_groups_and_forms_reach_the_artifact_and_its_name(
+    flags: str, requested: str, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = compile_(tiny_folder, "-q", *flags.split())
+    assert result.exit_code == 0, result.stderr
+    assert leftovers(tmp_path) == [f"tiny-{requested}-tp1"]
+    (engine,) = open_artifact(tmp_path / f"tiny-{requested}-tp1").manifest.engines
+    assert engine.requested == requested
+
+
+SUPPORTED = (
+    "which supports the formats none, int8, int4, uint4, --kv float32, bfloat16, int8, and --tp 1"
+)
 
 
 @pytest.mark.parametrize(
@@ -116,10 +139,8 @@ SUPPORTED = "which supports the formats none, int8, KV in the precision of --dty
     [
         (["--fp8"], "format fp8"),
         (["--nvfp4"], "format nvfp4"),
-        (["--int4"], "format int4"),
         (["--quant", "fp8"], "format fp8"),
         (["--kv", "fp8"], "--kv fp8"),
-        (["--kv", "int8"], "--kv int8"),
         (["--tp", "2"], "--tp 2"),
         (["--fp8", "--tp", "2"], "format fp8 and --tp 2"),
     ],
@@ -137,11 +158,19 @@ def test_what_later_versions_do_is_refused_by_name_before_the_checkpoint_is_touc
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--quant", "int9"], "unknown format 'int9'. Did you mean int8? Known: int8, none."),
+        (
+            ["--quant", "int9"],
+            "unknown format 'int9'. Did you mean int8? Known: int4, int8, none, uint4.",
+        ),
         (["--int8", "--quant", "none"], "one format at a time; given int8 and none"),
         (["--target", "cpuu"], "unknown target 'cpuu'. Did you mean cpu?"),
         (["--target", "tensorrt"], "target tensorrt is not implemented yet"),
         (["--dtype", "float16"], "dtype float16"),
+        (["--group", "48", "--int8"], "'48' is not one of '32', '64', '128', 'channel'"),
+        (["--group", "64"], "--group goes with a quantization format"),
+        (["--group", "channel", "--int4"], "int4 has no groups of a whole channel"),
+        (["--dtype", "bfloat16", "--int8"], "--dtype bfloat16 does not go with format int8"),
+        (["--target", "portable", "--int8", "--group", "128"], "--group 128; supported: 32, 64"),
         (["--block-size", "7"], "--block-size 7"),
         (["--max-seq-len", "513"], "--max-seq-len 513"),
         (["--kv-cache-bytes", "1k"], "--kv-cache-bytes 1024"),

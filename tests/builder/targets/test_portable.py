@@ -15,8 +15,9 @@ from safetensors.numpy import load_file
 from builder.artifact.config import KVGeometry, KVGroup
 from builder.artifact.step import RowAsks
 from builder.artifact.store import Artifact
+from builder.checkpoint.open import open_checkpoint
 from builder.errors import ArtifactError, EngineError, UnsupportedError
-from builder.quant import int8
+from builder.quant import FORMATS, int8
 from builder.targets import open_executor
 from builder.targets.compiler import TargetOptions
 from builder.targets.executor import Executor
@@ -28,7 +29,12 @@ from tests.paged_runner import PagedRunner
 
 BUILDS = {
     "float32": ("none", {}),
+    "bfloat16": ("none", {}),
     "int8": ("int8", {}),
+    "int8-g64": ("int8", {"intermediate_size": 90}),
+    "int4": ("int4", {}),
+    "uint4": ("uint4", {"hidden_size": 48, "head_dim": 12, "intermediate_size": 90}),
+    "uint4-g64": ("uint4", {"tie_word_embeddings": False}),
     "int8-untied-biased": (
         "int8",
         {"tie_word_embeddings": False, "mlp_bias": True, "attention_bias": True},
@@ -38,7 +44,9 @@ BUILDS = {
 
 
 INT8 = pytest.mark.parametrize(
-    "artifact", [name for name, (quant, _) in BUILDS.items() if quant == "int8"], indirect=True
+    "artifact",
+    [name for name, (quant, _) in BUILDS.items() if quant == "int8" and "-g" not in name],
+    indirect=True,
 )
 
 
@@ -47,7 +55,11 @@ def artifact(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     quant, overrides = BUILDS[request.param]
     model = tiny_llama(tmp_path_factory.mktemp("model"), **overrides)
     folder = tmp_path_factory.mktemp("built") / "artifact"
-    return compile_model(model, folder, target="portable", quant=quant, max_num_seqs=256)
+    options = {
+        "dtype": "bfloat16" if request.param == "bfloat16" else "float32",
+        "group": 64 if request.param.endswith("-g64") else None,
+    }
+    return compile_model(model, folder, target="portable", quant=quant, max_num_seqs=256, **options)
 
 
 @pytest.fixture
@@ -63,7 +75,8 @@ def draw(length: int, seed: int = 0) -> list[int]:
 
 def test_every_linear_layer_has_the_precision_that_was_asked_for(artifact: Artifact) -> None:
     (engine,) = artifact.manifest.engines
-    expected = "float32" if engine.requested == "float32" else "int8"
+    floats = ("float32", "bfloat16")
+    expected = engine.requested if engine.requested in floats else "int8"
     assert set(engine.realized.values()) == {expected}
     layers = artifact.manifest.model.num_layers
     assert len(engine.realized) == 7 * layers + 1
@@ -128,6 +141,21 @@ def test_int8_blocks_hold_what_the_format_packs(artifact: Artifact, tmp_path: Pa
     assert not signed[:, width:].any()
     repacked = int8.pack(int8.unpack(signed[:, :width], scales.reshape(len(blocks), -1)))
     np.testing.assert_array_equal(repacked[0], signed[:, :width])
+
+
+@pytest.mark.parametrize("quant", ["int4", "uint4"])
+def test_4_bit_blocks_hold_numbers_less_their_zero_points(quant: str, tmp_path: Path) -> None:
+    model = tiny_llama(tmp_path / "m", intermediate_size=90)
+    built = compile_model(model, tmp_path / "a", target="portable", quant=quant, group=64)
+    weights = load_file(built.path(str(built.manifest.engines[0].weights)))
+    name = "model.layers.1.mlp.down_proj.weight"
+    source = open_checkpoint(str(model)).tensors[name].read()
+    steps = weights[f"{name}.blocks"].astype(np.float32) - 128
+    assert not steps.reshape(len(steps), -1)[:, 90:].any()
+    got = (steps * weights[f"{name}.scale"].reshape(len(steps), -1, 1)).reshape(len(steps), -1)
+    rules = FORMATS[quant]
+    want = rules.unpack(*rules.pack(source, 64), 64)
+    np.testing.assert_allclose(got[:, :90], want, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 64])
@@ -295,9 +323,12 @@ def test_a_manifest_that_does_not_fit_its_engine_is_refused_at_open(
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (TargetOptions(dtype="bfloat16"), "dtype bfloat16.*float32"),
+        (TargetOptions(dtype="float16"), "dtype float16.*float32, bfloat16"),
+        (TargetOptions(quant="int8", group=128), "--group 128; supported: 32, 64"),
+        (TargetOptions(quant="int8", group=0), "--group channel; supported: 32, 64"),
         (TargetOptions(quant="fp8"), "quant fp8.*int8"),
         (TargetOptions(tp=2), "--tp 2"),
+        (TargetOptions(kv="int8"), "--kv int8.*float32"),
     ],
 )
 def test_what_the_target_lacks_is_refused_with_what_it_has(

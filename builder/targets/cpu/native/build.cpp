@@ -1,5 +1,6 @@
 // All operations, compiled once per instruction set: CMake gives each build its flags, FORERUN_ISA and FORERUN_NAME.
 #include "plugins/embedding/cpu/embedding.h"
+#include "plugins/layer_norm/cpu/layer_norm.h"
 #include "plugins/linear/cpu/linear.h"
 #include "plugins/native/tiles.h"
 #include "plugins/paged_attention/cpu/attention.h"
@@ -9,7 +10,7 @@
 
 namespace FORERUN_ISA {
 
-static_assert(sizeof(Work) <= forerun::SCRATCH_BYTES, "scratch of a thread");
+static_assert(sizeof(AttentionScratch) <= forerun::SCRATCH_BYTES, "scratch of a thread");
 
 extern const forerun::Build build = {
     FORERUN_NAME,
@@ -24,6 +25,7 @@ extern const forerun::Build build = {
         {attention_num_units, attention_run},
         {row_answers_num_units, row_answers_run},
         {quantize_num_units, quantize_run},
+        {layer_norm_num_units, layer_norm_run},
     },
 };
 

@@ -8,7 +8,7 @@
 namespace forerun {
 namespace {
 
-constexpr int32_t TILE = 16;  // query rows of one attention unit
+constexpr int32_t BLOCK_OF_ROWS = 16;  // kernels read whole blocks of rows
 constexpr int64_t HUGE_PAGE = 2 << 20;
 
 }  // namespace
@@ -33,8 +33,7 @@ Engine::Engine(const Plan& plan, const char* weights, EngineLimits limits, const
   step_.weight_bytes = weights;
   step_.num_threads = limits.num_threads;
   const Geometry& g = step_.geometry;
-  const int64_t depth = (g.head_dim + 15) / 16 * 16, number = g.kv_form == (int32_t)Form::bfloat16 ? 2 : 4;
-  step_.head_bytes = g.block_size * depth * number;
+  step_.head_bytes = head_bytes_of(g);
   block_bytes_ = step_.head_bytes * g.num_kv_heads * 2 * g.num_layers;
   for (int32_t i = 0; i < plan.header->num_operations; i++) {
     const Operation& op = plan.operations[i];
@@ -55,8 +54,7 @@ void Engine::allocate() {
   for (int32_t i = 0; i < plan_.header->num_buffers; i++) {
     const BufferSpec& spec = plan_.buffers[i];
     const int64_t rows = spec.rows == (int32_t)Rows::tokens ? limits_.max_num_tokens : limits_.max_logit_rows;
-    // Kernels read whole tiles of rows, whatever the last ones hold.
-    pages_.emplace_back((rows / TILE + 1) * TILE * row_bytes_of(spec));
+    pages_.emplace_back((rows / BLOCK_OF_ROWS + 1) * BLOCK_OF_ROWS * row_bytes_of(spec));
     buffers_.push_back({pages_.back().data(), row_bytes_of(spec), spec});
   }
   for (int32_t thread = 0; thread < limits_.num_threads; thread++) {
@@ -107,22 +105,6 @@ void Engine::copy_blocks(const int32_t* copies, int32_t num_copies) {
     memcpy(step_.pool + copies[2] * block_bytes_, step_.pool + copies[1] * block_bytes_, block_bytes_);
 }
 
-void Engine::lay_tiles() {
-  const StepInputs& in = step_.in;
-  tiles_.clear();
-  sequence_of_.resize(in.num_tokens);
-  step_.appends_alone = false;
-  for (int32_t s = 0; s < in.num_seqs; s++) {
-    const int32_t begin = in.query_start[s], rows = (in.query_start[s + 1] - begin) * group_;
-    std::fill(sequence_of_.begin() + begin, sequence_of_.begin() + in.query_start[s + 1], s);
-    for (int32_t row = 0; row < rows; row += TILE) tiles_.push_back({s, row, std::min(TILE, rows - row)});
-    step_.appends_alone |= rows > TILE;
-  }
-  step_.sequence_of = sequence_of_.data();
-  step_.tiles = tiles_.data();
-  step_.num_tiles = (int32_t)tiles_.size();
-}
-
 std::string Engine::run(const StepInputs& inputs, const StepOutputs& outputs, const int32_t* copies, int32_t num_copies) {
   if (std::string problem = check(inputs); !problem.empty()) return problem;
   for (int32_t c = 0; c < num_copies; c++)
@@ -132,7 +114,7 @@ std::string Engine::run(const StepInputs& inputs, const StepOutputs& outputs, co
   copy_blocks(copies, num_copies);
   step_.in = inputs;
   step_.out = outputs;
-  lay_tiles();
+  tiling_.lay(step_, group_);
   const int32_t count = plan_.header->num_operations;
   sizes_.resize(count);
   for (int32_t i = 0; i < count; i++) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "builder/targets/cpu/native/plan.h"
+#include "builder/targets/cpu/native/tiling.h"
 #include "plugins/native/team.h"
 
 namespace forerun {
@@ -43,7 +44,6 @@ class Engine {
   std::string check(const StepInputs& inputs) const;
   std::string check_places(const StepInputs& inputs) const;
   void copy_blocks(const int32_t* copies, int32_t num_copies);
-  void lay_tiles();
   void allocate();
   void count_times();
 
@@ -54,12 +54,12 @@ class Engine {
   std::vector<Pages> pages_;
   std::vector<Buffer> buffers_;
   std::vector<char*> scratch_;
-  std::vector<int32_t> sequence_of_, sizes_;
-  std::vector<QueryTile> tiles_;
+  std::vector<int32_t> sizes_;
+  Tiling tiling_;
   Step step_{};
   int32_t group_ = 1, logits_ = NOTHING;
   int64_t max_positions_ = 1 << 30, block_bytes_ = 0;
-  int64_t times_[8] = {};  // by OpCode, summed over all steps
+  int64_t times_[NUM_OP_CODES] = {};  // by OpCode, summed over all steps
   Team team_;
 };
 

@@ -66,5 +66,5 @@ FORERUN_EXPORT int32_t forerun_run(
 
 FORERUN_EXPORT const float* forerun_logits(const forerun::Engine* engine, int32_t row) { return engine->logits(row); }
 
-// Nanoseconds spent in each kind of operation so far, `[8]` by operation code.
+// Nanoseconds spent in each kind of operation so far, by operation code.
 FORERUN_EXPORT const int64_t* forerun_times_ns(const forerun::Engine* engine) { return engine->times_ns(); }

@@ -55,6 +55,7 @@ struct Checker {
            in_range(op.size_out, 1, weight(op.weight).size_in) &&
            weight(op.weight).size_out >= plan.header->geometry.vocab_size;
   }
+  bool layer_norm() const { return rms_norm() && (op.bias == NOTHING || is_vector(op.bias, up(op.size_in, 16))); }
   bool rms_norm() const {
     const int64_t width = up(op.size_in, 16);
     return is_float(op.in, width) && has_rows(op.out, op.rows) && (buffer(op.in).rows == op.rows || op.rows == 1) &&
@@ -69,11 +70,12 @@ struct Checker {
     if (!is_packed(op.weight) || !has_rows(op.in, op.rows) || !has_rows(op.out, op.rows)) return false;
     const WeightSpec& w = weight(op.weight);
     const BufferSpec &in = buffer(op.in), &out = buffer(op.out);
-    const bool is_gate = op.epilogue == (int32_t)Epilogue::silu_gate;
+    const bool is_gate = op.epilogue == (int32_t)Epilogue::gate, activates = op.epilogue == (int32_t)Epilogue::activate;
     const int64_t width = up(w.size_out, 16) / (is_gate ? 2 : 1);
-    if (!takes(w, in) || !in_range(op.epilogue, 0, 2) || out.width < width) return false;
-    if (!is_gate && out.form != (int32_t)Form::float32) return false;
+    if (!takes(w, in) || !in_range(op.epilogue, 0, 3) || !in_range(op.activation, 0, 3) || out.width < width) return false;
+    if (!is_gate && !activates && out.form != (int32_t)Form::float32) return false;
     if (is_gate && w.size_out % (out.group ? 2 * out.group : 32)) return false;
+    if (activates && w.size_out % (out.group ? out.group : 16)) return false;
     if (op.bias != NOTHING && !is_vector(op.bias, up(w.size_out, 16))) return false;
     const bool adds = op.epilogue == (int32_t)Epilogue::add;
     return adds == (op.other != NOTHING) && (!adds || (is_float(op.other, width) && has_rows(op.other, op.rows)));
@@ -83,7 +85,7 @@ struct Checker {
     return op.rows == 0 && op.num_kv_heads == g.num_kv_heads && op.head_dim == g.head_dim && op.num_heads > 0 &&
            op.num_heads < MAX_SIZE / MAX_HEAD_DIM && op.num_heads % op.num_kv_heads == 0 &&
            op.num_heads / op.num_kv_heads <= 16384 && in_range(op.layer, 0, g.num_layers - 1) &&
-           (op.rope_dim == 0 || (op.rope_dim == op.head_dim && op.rope_dim % 2 == 0)) &&
+           in_range(op.rope_dim, 0, op.head_dim) && op.rope_dim % 2 == 0 && in_range(op.pairs_neighbours, 0, 1) &&
            (op.rope_dim == 0 || (is_vector(op.extra, 1) && is_vector(op.extra + 1, 1))) &&
            has_rows(op.in, 0) && is_float(op.in, (int64_t)(op.num_heads + 2 * op.num_kv_heads) * op.head_dim);
   }
@@ -91,6 +93,7 @@ struct Checker {
     if (!heads() || !has_rows(op.out, 0)) return false;
     const int64_t width = (int64_t)op.num_heads * op.head_dim;
     const BufferSpec& out = buffer(op.out);
+    if (op.window < 0 || !(op.soft_cap >= 0 && op.soft_cap < 1e6f)) return false;
     if (out.form == (int32_t)Form::bfloat16) return false;
     return out.width >= width && (out.form == (int32_t)Form::float32 || op.head_dim % out.group == 0);
   }
@@ -109,18 +112,24 @@ struct Checker {
       case OpCode::attention: return attention();
       case OpCode::row_answers: return row_answers();
       case OpCode::quantize: return quantize();
+      case OpCode::layer_norm: return layer_norm();
     }
     return false;
   }
 };
 
 bool is_right(const Geometry& g) {
-  const bool has_form = g.kv_form == (int32_t)Form::float32 || g.kv_form == (int32_t)Form::bfloat16;
   return in_range(g.num_layers, 1, 100000) && in_range(g.num_kv_heads, 1, 65536) && in_range(g.head_dim, 1, MAX_HEAD_DIM) &&
-         has_form && in_range(g.block_size, 16, 1024) && g.block_size % 16 == 0 && in_range(g.vocab_size, 1, MAX_SIZE);
+         in_range(g.kv_form, 0, 2) && in_range(g.block_size, 16, 1024) && g.block_size % 16 == 0 && in_range(g.vocab_size, 1, MAX_SIZE);
 }
 
 }  // namespace
+
+int64_t head_bytes_of(const Geometry& g) {
+  const int64_t depth = up(g.head_dim, 16);
+  if (g.kv_form == (int32_t)Form::int8) return g.block_size * (depth + 4);  // and a scale
+  return g.block_size * depth * (g.kv_form == (int32_t)Form::float32 ? 4 : 2);
+}
 
 int64_t row_bytes_of(const BufferSpec& buffer) {
   if (is_float(buffer.form)) return up((buffer.form == (int32_t)Form::float32 ? 4 : 2) * (int64_t)buffer.width, 64);

@@ -11,16 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from builder.artifact.store import Artifact
-from builder.targets.cpu.packing import PANEL
+from builder.targets.cpu.panels import PANEL
 from builder.targets.cpu.plan import Operation
 from plugins.embedding.reference import embedding
-from plugins.linear.reference import float_linear, int8_linear, silu_gate
+from plugins.layer_norm.reference import layer_norm
+from plugins.linear.reference import activation, float_linear, gated, int8_linear
+from plugins.linear.spec import ACTIVATIONS
+from plugins.paged_attention.reference import round_to_int8, weigh
 from plugins.quantize.reference import quantize
 from plugins.rms_norm.reference import rms_norm
-from plugins.rope.reference import rotate
+from plugins.rope.reference import rotate, rotate_neighbours
 
 HEADER, BUFFER, WEIGHT = struct.Struct("<8sI3i6i2q"), struct.Struct("<4i"), struct.Struct("<2q4i")
-OPERATION = struct.Struct("<16i2f56x")
+OPERATION = struct.Struct("<16i2fif2i40x")
 NAMES = tuple(Operation.__dataclass_fields__)
 Array = NDArray[Any]
 
@@ -37,18 +40,34 @@ class Weight:
         return self.data.view(np.float32)
 
     def matrix(self, scale: float) -> tuple[Array, Array]:
-        """Give numbers `[out, in]` and, of int8, scales `[out, groups]`."""
+        """Give numbers `[out, in]`, less their zero points, and, of integers, scales `[out, groups]`."""
         if self.form == 0:
-            panels = self.floats().reshape(-1, self.size_in, PANEL)
-            return panels.transpose(0, 2, 1).reshape(self.size_out, self.size_in), np.zeros(0)
+            return self._by_outputs(self.floats(), self.size_in, 1), np.zeros(0)
+        if self.form == 1:
+            wide = (self.data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+            return self._by_outputs(wide, self.size_in, 2), np.zeros(0)
         panels = self.data.reshape(self.size_out // PANEL, -1)
-        numbers = panels[:, : PANEL * self.size_in].view(np.int8)
-        numbers = numbers.reshape(-1, self.size_in // 4, PANEL, 4).transpose(0, 2, 1, 3)
-        groups = self.size_in // self.group
-        halves = np.ascontiguousarray(panels[:, PANEL * self.size_in :]).view(np.float16)
-        scales = halves[:, : groups * PANEL].reshape(-1, groups, PANEL).transpose(0, 2, 1)
-        stored = scales.reshape(self.size_out, groups).astype(np.float32)
-        return numbers.reshape(self.size_out, self.size_in), stored * np.float32(scale)
+        groups, num_bytes = self.size_in // self.group, PANEL * self.size_in
+        if self.form != 2:
+            num_bytes //= 2
+        halves = np.ascontiguousarray(panels[:, num_bytes:]).view(np.float16)
+        scales = self._by_outputs(halves[:, : groups * PANEL], groups, 1)
+        stored = scales.astype(np.float32) * np.float32(scale)
+        if self.form == 2:
+            numbers = panels[:, :num_bytes].view(np.int8)
+            return self._by_outputs(numbers, self.size_in, 4), stored
+        eights = panels[:, :num_bytes].reshape(-1, self.size_in // 8, 1, PANEL, 4)
+        numbers = np.concatenate([eights & 15, eights >> 4], axis=2).view(np.int8)
+        zeros: Any = 8
+        if self.form == 4:
+            begin = num_bytes + -(-2 * PANEL * groups // 64) * 64
+            points = self._by_outputs(panels[:, begin : begin + PANEL * groups], groups, 1)
+            zeros = np.repeat(points.view(np.int8), self.group, axis=1)
+        return self._by_outputs(numbers, self.size_in, 4) - zeros, stored
+
+    def _by_outputs(self, values: Array, size: int, together: int) -> Array:
+        panels = values.reshape(-1, size // together, PANEL, together).transpose(0, 2, 1, 3)
+        return panels.reshape(self.size_out, size)
 
 
 class PlanRunner:
@@ -71,7 +90,7 @@ class PlanRunner:
             dict(zip(NAMES, OPERATION.unpack_from(plan, at + 128 * i), strict=True))
             for i in range(num_operations)
         ]
-        self.bfloat16_kv = artifact.manifest.kv.groups[0].dtype == "bfloat16"
+        self.round_kv = ROUND[artifact.manifest.kv.groups[0].dtype]
 
     def logits(self, tokens: list[int]) -> Array:
         """Give the logits of all tokens of a sequence."""
@@ -84,6 +103,7 @@ class PlanRunner:
             4: self._append,
             5: self._attention,
             7: self._quantize,
+            8: self._layer_norm,
         }
         for operation in self.operations:
             if operation["code"] == 6:
@@ -96,8 +116,8 @@ class PlanRunner:
         padded = np.zeros((len(rows), width), np.float32)
         padded[:, : rows.shape[1]] = rows
         self.rows[buffer] = padded
-        if form == 2:
-            self._numbers = quantize(padded, self.buffers[buffer][3])
+        if form == 1:
+            self.rows[buffer] = to_bfloat16(padded).astype(np.float32)
 
     def _embedding(self, op: dict[str, Any]) -> None:
         weight = self.weights[op["weight"]]
@@ -110,12 +130,21 @@ class PlanRunner:
         weight = self.weights[op["weight"]].floats()[:size]
         self._write(op["output"], rms_norm(self.rows[op["input"]][:, :size], weight, op["eps"]))
 
+    def _layer_norm(self, op: dict[str, Any]) -> None:
+        size = op["size_in"]
+        weight = self.weights[op["weight"]].floats()[:size]
+        bias = self.weights[op["bias"]].floats()[:size] if op["bias"] >= 0 else None
+        rows = self.rows[op["input"]][:, :size]
+        self._write(op["output"], layer_norm(rows, weight, bias, eps=op["eps"]))
+
     def _linear(self, op: dict[str, Any]) -> None:
         weight = self.weights[op["weight"]]
         numbers, scales = weight.matrix(op["scale"])
         rows = self.rows[op["input"]]
         if scales.size:
-            result = int8_linear(*quantize(rows, weight.group), numbers, scales)
+            group = self.buffers[op["input"]][3]
+            spread = np.repeat(scales, weight.group // group, axis=1)
+            result = int8_linear(*quantize(rows, group), numbers, spread)
         else:
             result = float_linear(rows[:, : weight.size_in], numbers)
         if op["bias"] >= 0:
@@ -123,7 +152,9 @@ class PlanRunner:
         if op["epilogue"] == 1:
             result = result + self.rows[op["other"]][:, : result.shape[1]]
         if op["epilogue"] == 2:
-            result = silu_gate(result)
+            result = gated(ACTIVATIONS[op["activation"]], result)
+        if op["epilogue"] == 3:
+            result = activation(ACTIVATIONS[op["activation"]], result)
         self._write(op["output"], result)
 
     def _heads(self, op: dict[str, Any]) -> tuple[Array, Array, Array]:
@@ -135,22 +166,20 @@ class PlanRunner:
     def _append(self, op: dict[str, Any]) -> None:
         query, key, value = self._heads(op)
         half = op["rope_dim"] // 2
-        positions = np.arange(len(query))
-        cos, sin = (
-            self.weights[op["extra"] + i].floats().reshape(-1, half)[positions] for i in (0, 1)
-        )
-        self.turned = rotate(query, cos, sin), rotate(key, cos, sin), value
+        turn = rotate_neighbours if op["pairs_neighbours"] else rotate
+        sizes = slice(None, len(query) * half)
+        cos, sin = (self.weights[op["extra"] + i].floats()[sizes].reshape(-1, half) for i in (0, 1))
+        self.turned = turn(query, cos, sin), turn(key, cos, sin), value
 
     def _attention(self, op: dict[str, Any]) -> None:
-        query, key, value = self.turned
-        if self.bfloat16_kv:
-            key, value = to_bfloat16(key), to_bfloat16(value)
+        query, *pair = self.turned
+        key, value = map(self.round_kv, pair)
         group = op["num_heads"] // op["num_kv_heads"]
         key, value = np.repeat(key, group, axis=1), np.repeat(value, group, axis=1)
         scores = np.einsum("qhd,khd->hqk", query, key) * op["scale"]
-        scores += np.triu(np.full((len(query), len(query)), -np.inf), 1)
-        weights = np.exp(scores - scores.max(axis=2, keepdims=True))
-        weights /= weights.sum(axis=2, keepdims=True)
+        past = np.arange(len(query))[:, None] - np.arange(len(query))
+        scores[:, (past < 0) | (past >= (op["window"] or len(query)))] = -np.inf
+        weights = weigh(scores, soft_cap=op["soft_cap"])
         self._write(op["output"], np.einsum("hqk,khd->qhd", weights, value).reshape(len(query), -1))
 
     def _quantize(self, op: dict[str, Any]) -> None:
@@ -162,3 +191,7 @@ def to_bfloat16(values: Array) -> Array:
     bits = values.astype(np.float32).view(np.uint32).astype(np.uint64)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16 << 16
     return rounded.astype(np.uint32).view(np.float32).astype(np.float64)
+
+
+ROUND = {"float32": lambda values: values, "bfloat16": to_bfloat16, "int8": round_to_int8}
+"""How keys and values are rounded, by the cache's type."""

@@ -13,6 +13,9 @@ from builder.errors import ArtifactError, EngineError, UserError
 from builder.targets import open_executor
 from builder.targets.cpu.execute import CpuExecutor
 from tests.builder.targets.cpu.drawing import draw
+from tests.builder.targets.cpu.precisions import PRECISIONS
+from tests.built import compile_model
+from tests.models import tiny_llama
 from tests.paged_runner import PagedRunner
 
 
@@ -73,22 +76,25 @@ def test_a_plan_that_is_cut_short_is_refused(plain: Artifact, tmp_path: Path, cu
 def test_a_plan_of_another_version_names_both(plain: Artifact, tmp_path: Path) -> None:
     plan = bytearray(plan_of(plain))
     struct.pack_into("<I", plan, 8, 9)
-    with pytest.raises(ArtifactError, match="version 9, this version of Forerun reads 1"):
+    with pytest.raises(ArtifactError, match="version 9, this version of Forerun reads 2"):
         open_executor(spoiled(plain, tmp_path, bytes(plan)))
 
 
+@pytest.mark.parametrize("precision", ["int8", "int8-channel", "int4", "uint4-g128", "bfloat16"])
 def test_no_flipped_number_of_a_plan_reaches_memory_that_is_not_there(
-    plain: Artifact, tmp_path: Path
+    precision: str, tmp_path: Path
 ) -> None:
     """Each 32-bit number of a plan in turn becomes absurd: the engine refuses it, or runs within its buffers."""
-    whole, tokens = plan_of(plain), draw(20)
+    model = tiny_llama(tmp_path / "model")
+    built = compile_model(model, tmp_path / "built", max_num_seqs=256, **PRECISIONS[precision])
+    whole, tokens = plan_of(built), draw(20)
     random = np.random.default_rng(0)
     refused = 0
     for place in random.choice(np.arange(8, len(whole), 4), 250, replace=False):
         plan = bytearray(whole)
         struct.pack_into("<i", plan, place, int(random.choice([-7, 1 << 20, 0x7FFFFFFF, 3])))
         try:
-            executor = open_executor(spoiled(plain, tmp_path, bytes(plan)))
+            executor = open_executor(spoiled(built, tmp_path, bytes(plan)))
         except ArtifactError:
             refused += 1
             continue

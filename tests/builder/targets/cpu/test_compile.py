@@ -1,5 +1,6 @@
 """Compiling for the native engine: what a plan holds, and what is refused by name."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from builder.targets.cpu.plan import (
     read_geometry,
 )
 from tests.builder.targets.cpu.plan_runner import PlanRunner
+from tests.builder.targets.cpu.precisions import PRECISIONS
 from tests.built import compile_model
 from tests.models import tiny_llama
 
@@ -51,15 +53,20 @@ LAYER = [Code.RMS_NORM, Code.LINEAR, Code.APPEND, Code.ATTENTION]
 REST = [Code.LINEAR, Code.RMS_NORM, Code.LINEAR, Code.LINEAR]
 
 
-@pytest.fixture(scope="module", params=["none", "int8"])
+@pytest.fixture(scope="module", params=["float32", "bfloat16", "int8", "int8-channel", "uint4"])
 def artifact(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     model = tiny_llama(tmp_path_factory.mktemp("m"), head_dim=32)
-    return compile_model(model, tmp_path_factory.mktemp("b") / "artifact", quant=request.param)
+    options = PRECISIONS[request.param]
+    return compile_model(model, tmp_path_factory.mktemp("b") / "artifact", **options)
 
 
-def test_a_layer_is_eight_operations(artifact: Artifact) -> None:
+def test_a_layer_is_eight_operations_and_one_where_attention_writes_another_form(
+    artifact: Artifact,
+) -> None:
     codes = [operation["code"] for operation in PlanRunner(artifact).operations]
-    layers = (LAYER + REST) * artifact.manifest.model.num_layers
+    (engine,) = artifact.manifest.engines
+    between = [Code.QUANTIZE] if engine.requested in ("bfloat16", "int8-channel") else []
+    layers = (LAYER + between + REST) * artifact.manifest.model.num_layers
     assert codes == [Code.EMBEDDING, *layers, Code.RMS_NORM, Code.LINEAR, Code.ROW_ANSWERS]
 
 
@@ -90,17 +97,36 @@ def test_weights_lie_on_whole_cache_lines(artifact: Artifact) -> None:
 
 def test_every_linear_layer_has_the_precision_that_was_asked_for(artifact: Artifact) -> None:
     (engine,) = artifact.manifest.engines
-    expected = "float32" if engine.requested == "float32" else "int8"
-    assert set(engine.realized.values()) == {expected}
+    name = engine.requested.partition("-")[0]
+    expected = {"int8", name} if name == "uint4" else {name}
+    assert set(engine.realized.values()) == expected
     assert len(engine.realized) == 7 * artifact.manifest.model.num_layers + 1
 
 
-def test_keys_and_values_are_bfloat16_beside_int8_weights(artifact: Artifact) -> None:
+def test_keys_and_values_are_bfloat16_beside_narrow_weights(artifact: Artifact) -> None:
     (engine,) = artifact.manifest.engines
     (group,) = artifact.manifest.kv.groups
     expected = "float32" if engine.requested == "float32" else "bfloat16"
     assert group.dtype == expected
     assert engine.inputs[-1].dtype == expected
+
+
+@pytest.mark.parametrize(
+    ("precision", "said"),
+    [
+        ("float32", "float32 throughout"),
+        (
+            "bfloat16",
+            "bfloat16 weights; the activations of linear layers are rounded to bfloat16; ",
+        ),
+        ("int8-g128", "int8 weights with a half-precision scale per 128 inputs; .* int8 per 64; "),
+        ("int4", "int4 weights with a half-precision scale per 32 inputs.*; .* int8 per 32; "),
+    ],
+)
+def test_a_manifest_says_how_the_engine_computes(precision: str, said: str, tmp_path: Path) -> None:
+    model = tiny_llama(tmp_path / "m", hidden_size=128, intermediate_size=128)
+    built = compile_model(model, tmp_path / "a", **PRECISIONS[precision])
+    assert re.match(f".*{said}", built.manifest.engines[0].compute)
 
 
 def test_a_head_size_that_is_no_whole_group_is_quantized_after_attention(tmp_path: Path) -> None:
@@ -111,9 +137,10 @@ def test_a_head_size_that_is_no_whole_group_is_quantized_after_attention(tmp_pat
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (TargetOptions(dtype="bfloat16"), "dtype bfloat16.*float32"),
+        (TargetOptions(dtype="float16"), "dtype float16.*float32, bfloat16"),
         (TargetOptions(quant="fp8"), "quant fp8.*int8"),
         (TargetOptions(tp=2), "--tp 2"),
+        (TargetOptions(kv="fp8"), "--kv fp8; supported: float32, bfloat16, int8"),
     ],
 )
 def test_what_the_target_lacks_is_refused_with_what_it_has(
@@ -121,6 +148,28 @@ def test_what_the_target_lacks_is_refused_with_what_it_has(
 ) -> None:
     with pytest.raises(UnsupportedError, match=named):
         cpu.check(CONFIG, options)
+
+
+@pytest.mark.parametrize(("kv", "head"), [("float32", 64), ("bfloat16", 32), ("int8", 16 + 4)])
+def test_keys_and_values_have_the_precision_that_is_asked_for(kv: str, head: int) -> None:
+    geometry = cpu.kv_geometry(CONFIG, 16, TargetOptions(quant="int8", kv=kv))
+    assert geometry.groups[0].dtype == kv
+    assert geometry.bytes_per_block == 16 * 2 * 2 * CONFIG.num_kv_heads * head
+
+
+def test_the_manifest_says_how_keys_and_values_are_kept(tmp_path: Path) -> None:
+    built = compile_model(tiny_llama(tmp_path / "m"), tmp_path / "a", quant="int8", kv="int8")
+    (engine,) = built.manifest.engines
+    assert "keys and values int8 with a float32 scale per token and head" in engine.compute
+    assert engine.inputs[-1].dtype == built.manifest.kv.groups[0].dtype == "int8"
+
+
+def test_int8_keys_and_values_leave_room_for_more_tokens(tmp_path: Path) -> None:
+    model, blocks = tiny_llama(tmp_path / "m", head_dim=64), {}
+    for kv in ("bfloat16", "int8"):
+        built = compile_model(model, tmp_path / kv, quant="int8", kv=kv, kv_cache_bytes=1 << 21)
+        blocks[kv] = built.manifest.limits.num_blocks
+    assert blocks["int8"] > 1.8 * blocks["bfloat16"]
 
 
 def test_blocks_of_eight_tokens_are_refused() -> None:

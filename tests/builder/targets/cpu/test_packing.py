@@ -1,12 +1,16 @@
 """Packed weights: what is read back from panels is what went in."""
 
+from types import ModuleType
+
+import ml_dtypes
 import numpy as np
 import pytest
 
 from builder.errors import BuildError
-from builder.quant import int8
+from builder.quant import int4, int8, uint4
 from builder.targets.cpu import packing
-from builder.targets.cpu.packing import SCALE_FACTOR, Matrix, Packed
+from builder.targets.cpu.packing import Matrix, Packed
+from builder.targets.cpu.panels import SCALE_FACTOR
 from builder.targets.cpu.plan import Form
 from tests.builder.targets.cpu.plan_runner import Weight
 
@@ -22,8 +26,7 @@ def int8_matrix(weight: np.ndarray, name: str = "w") -> Matrix:
 
 
 def float_matrix(weight: np.ndarray, name: str = "w") -> Matrix:
-    none = np.zeros(0, np.float32)
-    return Matrix(name, Form.FLOAT32, 0, *weight.shape, lambda: (weight, none))
+    return Matrix(name, Form.FLOAT32, 0, *weight.shape, lambda: (weight,))
 
 
 def unpacked(packed: Packed) -> np.ndarray:
@@ -41,6 +44,50 @@ def test_float_panels_hold_the_weight_and_zeros(sizes: tuple[int, int]) -> None:
     got = unpacked(packing.pack_stacked([float_matrix(weight)]))
     np.testing.assert_array_equal(got[: sizes[0], : sizes[1]], weight)
     assert not got[sizes[0] :].any()
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_bfloat16_panels_hold_the_rounded_weight_and_zeros(sizes: tuple[int, int]) -> None:
+    weight = floats(*sizes).astype(ml_dtypes.bfloat16)
+    packed = packing.pack_stacked([Matrix("w", Form.BFLOAT16, 0, *sizes, lambda: (weight,))])
+    assert packed.size_in % 32 == 0
+    got = unpacked(packed)
+    np.testing.assert_array_equal(got[: sizes[0], : sizes[1]], weight.astype(np.float32))
+    assert not got[sizes[0] :].any()
+    assert not got[:, sizes[1] :].any()
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("group", [32, 64, 128])
+@pytest.mark.parametrize(("form", "rules"), [(Form.INT4, int4), (Form.UINT4, uint4)])
+def test_4_bit_panels_hold_the_numbers_of_the_format(
+    form: Form, rules: ModuleType, group: int, sizes: tuple[int, int]
+) -> None:
+    weight = floats(*sizes)
+    parts = rules.pack(weight, group)
+    packed = packing.pack_stacked([Matrix("w", form, group, *sizes, lambda: parts)])
+    got, want = unpacked(packed), rules.unpack(*parts, group)
+    np.testing.assert_allclose(got[: sizes[0], : sizes[1]], want, rtol=2**-11)
+    assert not got[sizes[0] :].any()
+    assert not got[:, sizes[1] :].any()
+
+
+@pytest.mark.parametrize(
+    ("form", "group", "expected"),
+    [
+        (Form.FLOAT32, 0, (Form.FLOAT32, 0)),
+        (Form.BFLOAT16, 0, (Form.BFLOAT16, 0)),
+        (Form.INT8, 32, (Form.INT8, 32)),
+        (Form.INT4, 64, (Form.INT8, 64)),
+        (Form.UINT4, 128, (Form.INT8, 64)),
+        (Form.INT8, 576, (Form.INT8, 64)),
+    ],
+)
+def test_activations_share_a_scale_by_groups_of_at_most_64(
+    form: Form, group: int, expected: tuple[Form, int]
+) -> None:
+    matrix = Matrix("w", form, group, 16, 576, lambda: (floats(16, 576),))
+    assert matrix.activations == expected
 
 
 @pytest.mark.parametrize("sizes", SIZES)
@@ -68,12 +115,10 @@ def test_stacked_matrices_follow_one_another() -> None:
     np.testing.assert_array_equal(unpacked(packed)[:27], np.concatenate(parts))
 
 
-@pytest.mark.parametrize("make", [float_matrix, int8_matrix])
-def test_gates_and_factors_alternate_by_16(make: object) -> None:
+@pytest.mark.parametrize(("make", "half"), [(float_matrix, 48), (int8_matrix, 64)])
+def test_gates_and_factors_alternate_by_16(make: object, half: int) -> None:
     gate, up = floats(40, 64, 1), floats(40, 64, 2)
-    packed = packing.pack_gated(make(gate, "g"), make(up, "u"))
-    half = packing.gated_size(make(gate))
-    assert half == (64 if make is int8_matrix else 48)
+    packed = packing.pack_gated(make(gate, "g"), make(up, "u"), half)
     got = unpacked(packed).reshape(-1, 2, 16, 64)
     np.testing.assert_allclose(got[:, 0].reshape(half, 64)[:40], gate, atol=0.05)
     np.testing.assert_allclose(got[:, 1].reshape(half, 64)[:40], up, atol=0.05)
@@ -97,6 +142,7 @@ def test_weights_that_no_scale_holds_are_refused_by_name(value: float) -> None:
     weight = floats(16, 32)
     weight[3, 3] = value
     scales = np.abs(weight).max(axis=1, keepdims=True) / np.float32(127)
-    matrix = Matrix("layer.w", Form.INT8, 32, 16, 32, lambda: (weight.astype(np.int8), scales))
+    numbers = np.zeros(weight.shape, np.int8)
+    matrix = Matrix("layer.w", Form.INT8, 32, 16, 32, lambda: (numbers, scales))
     with np.errstate(invalid="ignore"), pytest.raises(BuildError, match=r"layer\.w"):
         packing.pack_stacked([matrix]).read()
