@@ -17,7 +17,7 @@ from builder.cli.determinism.cases import TEXT, make_cases
 from builder.cli.determinism.permutations import PERMUTATIONS, Outcome, Proof
 from builder.cli.display import Display, Rows, display_for, display_on
 from builder.cli.inspect import verify_files
-from builder.cli.machine import refuse_two_runtimes
+from builder.cli.runtimes import refuse_two_runtimes
 from builder.cli.session import open_session
 from builder.errors import EngineError, UserError
 from triton_backend.loading import LoadedModel

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import psutil
+import psutil  # type: ignore[import-untyped]
 from rich.console import Console
 from rich.table import Table
 
@@ -104,6 +104,7 @@ def steps_alone(executor: Executor, num_sequences: int, num_steps: int) -> float
 def answers(executor: Executor, num_sequences: int, params: SamplingParams) -> float:
     """Give answer tokens per second of requests that come all at once, through the engine loop."""
     engine, random = Engine(executor, end_token_ids=()), np.random.default_rng(num_sequences)
+    assert params.max_tokens is not None
     start = time.perf_counter()
     for index in range(num_sequences):
         prompt = tuple(random.integers(300, executor.vocab_size, NUM_PROMPT).tolist())

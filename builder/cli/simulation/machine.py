@@ -6,7 +6,7 @@ from pathlib import Path
 
 from builder.artifact.config import Limits
 from builder.cli.display import Display
-from builder.cli.machine import refuse_two_runtimes
+from builder.cli.runtimes import refuse_two_runtimes
 from builder.cli.session import open_session
 from builder.cli.simulation.options import Options
 from triton_backend.config import EngineConfig

@@ -8,7 +8,6 @@ import mmap
 from typing import Any
 
 import numpy as np
-import psutil  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from builder.artifact.config import KVGeometry, Limits
@@ -18,7 +17,8 @@ from builder.artifact.store import Artifact
 from builder.errors import ArtifactError, EngineError
 from builder.targets.cpu import native
 from builder.targets.cpu.plan import read_geometry
-from builder.targets.executor import check_step, usable_threads
+from builder.targets.executor import check_step
+from builder.targets.machine import available_memory_bytes, usable_threads
 
 NAME = "cpu"
 OPERATIONS = (
@@ -171,7 +171,7 @@ def _check_memory(limits: Limits, kv: KVGeometry) -> None:
     Raises:
         EngineError: says what is needed and what there is.
     """
-    needed, free = limits.num_blocks * kv.bytes_per_block, psutil.virtual_memory().available
+    needed, free = limits.num_blocks * kv.bytes_per_block, available_memory_bytes()
     if needed > free:
         raise EngineError(
             f"the KV cache needs {needed >> 20} MiB, {free >> 20} are free; compile with a smaller --kv-cache-bytes"
