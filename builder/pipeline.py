@@ -197,7 +197,7 @@ def _compile(plan: BuildPlan, target: str, folder: Path, progress: Progress) -> 
     compiler, options = load_compiler(target), plan.request.options
     progress.stage(f"build graph for {target}", 0)
     graph = archs.build_graph(plan.config, WeightReader(plan.checkpoint), plan.limits.max_seq_len)
-    if options.precision.name in FORMATS:
+    if (rules := FORMATS.get(options.precision.name)) and rules.IS_ROTATED:
         rotate(graph)
     quantized = quantize(graph, plan_quantization(graph, options.precision))
     lowered = compiler.lower(quantized, plan.kv)

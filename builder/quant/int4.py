@@ -17,6 +17,7 @@ BITS = 4
 GROUP = 32
 GROUPS = (32, 64, 128)
 TARGETS = ("cpu", "portable")
+IS_ROTATED = False
 HAS_ZERO_POINTS = False
 LEAST, MOST = -8, 7
 STRETCHES = (1.0, 0.75, 0.8, 0.85, 0.9, 0.95, 1.05, 1.1, 1.15)

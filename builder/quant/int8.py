@@ -13,6 +13,7 @@ BITS = 8
 GROUP = 64
 GROUPS = (32, 64, 128, CHANNEL)
 TARGETS = ("cpu", "portable")
+IS_ROTATED = True
 HAS_ZERO_POINTS = False
 
 

@@ -15,6 +15,7 @@ BITS = 4
 GROUP = 32
 GROUPS = (32, 64, 128)
 TARGETS = ("cpu", "portable")
+IS_ROTATED = False
 HAS_ZERO_POINTS = True
 MOST = 15
 STRETCHES = (1.0, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.05)
