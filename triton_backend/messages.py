@@ -12,7 +12,7 @@ from builder.artifact.config import Limits
 from triton_backend.request import FinishReason, SamplingParams, TokenLogprobs
 from triton_backend.segments import Segment
 
-VERSION = 3
+VERSION = 4
 """Of the messages. Both ends say theirs first; they serve each other only if it is the same."""
 
 
@@ -103,6 +103,8 @@ class Submit(Struct, frozen=True, array_like=True, tag="submit"):
     terms: Terms = NO_TERMS
     request_id: str = ""
     """The client's own name of it, which a claim's tag is for."""
+    deadline_s: float | None = None
+    """When it ends, done or not: on the monotonic clock, which all processes of a machine share."""
 
 
 class Cancel(Struct, frozen=True, array_like=True, tag="cancel"):

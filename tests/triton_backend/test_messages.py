@@ -68,6 +68,7 @@ FROM_FRONT = [
         SamplingParams(constraint=Constraint(ConstraintKind.REGEX, "words")),
         Terms(Claim("words", 2**40, "words"), "words", False, -2, ("words",)),
         "r-1",
+        12.5,
     ),
     *(Submit(2**40, prompt, SamplingParams(stop=("words",), logprobs=3)) for prompt in PROMPTS),
 ]
