@@ -242,6 +242,11 @@ class JoinedFront:
             error=delta.error,
             logprobs=delta.logprobs,
             top_bytes=tuple(tuple(map(token_bytes, told.top_ids)) for told in delta.logprobs),
+            prompt_token_ids=delta.prompt_token_ids,
+            prompt_token_bytes=tuple(map(token_bytes, delta.prompt_token_ids)),
+            prompt_top_bytes=tuple(
+                tuple(map(token_bytes, told.top_ids)) for told in delta.prompt_logprobs
+            ),
             choice=delta.choice,
             is_last=delta.is_last,
             num_cached_tokens=delta.num_cached_tokens,

@@ -167,6 +167,10 @@ class News(Struct, frozen=True, array_like=True):
     """Tokens of the prompt that were not computed anew."""
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     """In the first news of choice 0, if asked for: one per token of the prompt but the first."""
+    prompt_token_ids: tuple[int, ...] = ()
+    """The prompt, in the same news."""
+    prompt_token_bytes: tuple[bytes, ...] = ()
+    prompt_top_bytes: tuple[tuple[bytes, ...], ...] = ()
 
     def __repr__(self) -> str:
         """Leave the answer out."""
@@ -260,4 +264,7 @@ def merged(news: list[News]) -> News:
         is_last=last.is_last,
         num_cached_tokens=last.num_cached_tokens,
         prompt_logprobs=news[0].prompt_logprobs,
+        prompt_token_ids=news[0].prompt_token_ids,
+        prompt_token_bytes=news[0].prompt_token_bytes,
+        prompt_top_bytes=news[0].prompt_top_bytes,
     )
