@@ -89,8 +89,8 @@ def _load(options: HostOptions, fronts: Fronts) -> Service:
     model = load_model(artifact, threads=options.threads, config=config)
     hello = Hello(VERSION, digest, model.executor.vocab_size, model.executor.limits)
     prompts = PromptQueue()
-    for encode in (prompts.encode_shortest, prompts.encode_oldest):
-        _in_background(partial(_again_and_again, encode))
+    for serve_prompts in (prompts.encode_shortest, prompts.encode_oldest, prompts.give_up_late):
+        _in_background(partial(_again_and_again, serve_prompts))
     reception = Reception(model, policy=config.policy, secret=secret)
     return Service(hello, model, Worker(model.engine, fronts), prompts, reception)
 

@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 MAX_BACKLOG = 4096
 """Messages that may wait for a front that does not read: minutes of steps, and then it is as good as gone."""
 
+LATE = "the deadline passed before the prompt was encoded."
+
 Outgoing = msgspec.Struct | list[Delta]
 
 
@@ -134,7 +136,12 @@ class JoinedFront:
             if submit.id in self._encoding or submit.id in self._submitted:
                 raise LinkError("a front used the id of an open request")
             self._encoding.add(submit.id)
-        prompt = WaitingPrompt(_length(submit.prompt), lambda: self._encode(submit))
+        prompt = WaitingPrompt(
+            _length(submit.prompt),
+            lambda: self._encode(submit),
+            lambda: self._give_up(submit.id),
+            submit.deadline_s,
+        )
         full = self._service.prompts.put((self._number, submit.id), prompt)
         if full:
             self._refuse_encoding(submit.id, RefusalKind.UNAVAILABLE, full)
@@ -181,14 +188,22 @@ class JoinedFront:
         self._outbox.put(Refused(number, kind, message))
 
     def _cancel(self, number: int) -> None:
+        if not self._end_encoding(number, FinishReason.CANCELLED):
+            self._service.worker.cancel(f"{self._number}/{number}")
+        self._service.prompts.drop((self._number, number))
+
+    def _give_up(self, number: int) -> None:
+        self._end_encoding(number, FinishReason.TIMEOUT, LATE)
+
+    def _end_encoding(self, number: int, reason: FinishReason, error: str | None = None) -> bool:
+        """End a request whose prompt is not encoded yet; tell whether it is one."""
         with self._lock:
             if number not in self._encoding:
-                self._service.worker.cancel(f"{self._number}/{number}")
-                return
+                return False
             self._encoding.remove(number)
-        self._service.prompts.drop((self._number, number))
-        news = News(number, (), "", (), 0, 0, finish_reason=FinishReason.CANCELLED, is_last=True)
+        news = News(number, (), "", (), 0, 0, finish_reason=reason, error=error, is_last=True)
         self._outbox.put(Deltas((news,)))
+        return True
 
     def _forget_all(self) -> None:
         with self._lock:
@@ -227,6 +242,11 @@ class JoinedFront:
             error=delta.error,
             logprobs=delta.logprobs,
             top_bytes=tuple(tuple(map(token_bytes, told.top_ids)) for told in delta.logprobs),
+            prompt_token_ids=delta.prompt_token_ids,
+            prompt_token_bytes=tuple(map(token_bytes, delta.prompt_token_ids)),
+            prompt_top_bytes=tuple(
+                tuple(map(token_bytes, told.top_ids)) for told in delta.prompt_logprobs
+            ),
             choice=delta.choice,
             is_last=delta.is_last,
             num_cached_tokens=delta.num_cached_tokens,

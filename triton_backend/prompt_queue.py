@@ -1,10 +1,12 @@
 """Prompts that wait to be encoded: so many and no more, and short ones do not wait for long ones.
 
-Two threads serve it. One takes the shortest of the short prompts; the other takes the oldest of all. So a short prompt
-waits for other short ones at most, and a long one comes up in its turn however many short ones arrive.
+Three threads serve it. One takes the shortest of the short prompts; another takes the oldest of all. So a short prompt
+waits for other short ones at most, and a long one comes up in its turn however many short ones arrive. The third
+takes those whose deadline has passed.
 """
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,17 +28,26 @@ class WaitingPrompt:
     """Or token ids."""
     encode: Callable[[], None]
     """Does the work; it never raises."""
+    give_up: Callable[[], None]
+    """Does what is left to do when the deadline passes first; it never raises."""
+    deadline_s: float | None = None
+    """On the queue's clock."""
 
 
 class PromptQueue:
     """The prompts of all fronts of a host. Any thread may put and drop."""
 
     def __init__(
-        self, *, max_prompts: int = MAX_PROMPTS, max_characters: int = MAX_CHARACTERS
+        self,
+        *,
+        max_prompts: int = MAX_PROMPTS,
+        max_characters: int = MAX_CHARACTERS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin empty. An empty queue takes any prompt."""
+        """Begin empty. An empty queue takes any prompt. `clock` gives seconds that never go back."""
         self._max_prompts = max_prompts
         self._max_characters = max_characters
+        self._clock = clock
         self._changed = threading.Condition()
         self._waiting: dict[Key, WaitingPrompt] = {}
         """In the order of their coming."""
@@ -80,6 +91,24 @@ class PromptQueue:
         """Wait for a short prompt, and encode the shortest."""
         self._encode(self._shortest)
 
+    def give_up_late(self) -> None:
+        """Wait until the deadline of a prompt that waits has passed, and give up all that are late."""
+        with self._changed:
+            while (left_s := self._time_left()) is None or left_s > 0:
+                self._changed.wait(left_s)
+            now = self._clock()
+            late = [
+                self._take(key) for key, each in [*self._waiting.items()] if _is_late(each, now)
+            ]
+        for prompt in late:
+            prompt.give_up()
+
+    def _time_left(self) -> float | None:
+        """Give the seconds to the first deadline; None if there is none."""
+        deadlines = [each.deadline_s for each in self._waiting.values()]
+        first = min((each for each in deadlines if each is not None), default=None)
+        return None if first is None else min(first - self._clock(), threading.TIMEOUT_MAX)
+
     def _shortest(self) -> Key | None:
         key = min(self._waiting, key=lambda each: self._waiting[each].num_characters, default=None)
         is_short = key is not None and self._waiting[key].num_characters <= SHORT_CHARACTERS
@@ -99,3 +128,7 @@ class PromptQueue:
         prompt = self._waiting.pop(key)
         self._num_characters -= prompt.num_characters
         return prompt
+
+
+def _is_late(prompt: WaitingPrompt, now_s: float) -> bool:
+    return prompt.deadline_s is not None and prompt.deadline_s <= now_s

@@ -75,6 +75,7 @@ class Reception:
             store=terms.store,
             priority=terms.priority,
             tenant=tenant or "",
+            deadline_s=submit.deadline_s,
         )
 
     def _tenant_of(self, submit: Submit) -> str | None:

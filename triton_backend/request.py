@@ -186,7 +186,7 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """How likely one token of an answer was: at temperature 1, before bans and cuts."""
+    """How likely one token of a prompt or an answer was: at temperature 1, before bans and cuts."""
 
     logprob: float
     """Natural logarithm of its probability; minus infinity or NaN where the logits say so."""
@@ -226,11 +226,14 @@ class Delta(NamedTuple):
     """Tokens of the prompt whose KV was reused when it was first admitted."""
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     """One per prompt token but the first, if asked for: in the first delta of choice 0, and only there."""
+    prompt_token_ids: tuple[int, ...] = ()
+    """The prompt itself, in the delta that tells its log-probabilities."""
 
     def __repr__(self) -> str:
-        """Show all but what quotes the answer."""
+        """Show all but what quotes the prompt or the answer."""
         shown = self._asdict()
-        del shown["token_ids"], shown["text"], shown["stop_reason"]
+        for name in ("token_ids", "text", "stop_reason", "prompt_token_ids"):
+            del shown[name]
         return f"Delta({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 

@@ -67,8 +67,11 @@ class FakeModel:
 PROMPT = TokenIds((3, 1, 4))
 
 
-def submit(number: int, *, max_tokens: int = 3, prompt: Any = PROMPT) -> Submit:
-    return Submit(number, prompt, SamplingParams(temperature=0, max_tokens=max_tokens, logprobs=1))
+def submit(
+    number: int, *, max_tokens: int = 3, prompt: Any = PROMPT, deadline_s: float | None = None
+) -> Submit:
+    params = SamplingParams(temperature=0, max_tokens=max_tokens, logprobs=1)
+    return Submit(number, prompt, params, deadline_s=deadline_s)
 
 
 def answer(link: Link[FromHost], number: int) -> list[News]:
@@ -95,7 +98,8 @@ class Stage:
         self.is_closing = threading.Event()
         self.links: list[Link[FromHost]] = []
         self.threads = [
-            threading.Thread(target=target) for target in (self.worker.run, self.encode)
+            threading.Thread(target=target)
+            for target in (self.worker.run, self.encode, self.give_up_late)
         ]
         for thread in self.threads:
             thread.start()
@@ -103,6 +107,10 @@ class Stage:
     def encode(self) -> None:
         while not self.is_closing.is_set():
             self.prompts.encode_oldest()
+
+    def give_up_late(self) -> None:
+        while not self.is_closing.is_set():
+            self.prompts.give_up_late()
 
     def load(self) -> None:
         model: Any = self.model
@@ -128,7 +136,9 @@ class Stage:
             link.close()
         self.model.may_encode.set()
         self.worker.stop()
-        self.prompts.put((0, 0), WaitingPrompt(0, self.is_closing.set))
+        self.prompts.put((0, 0), WaitingPrompt(0, self.is_closing.set, print))
+        assert self.is_closing.wait(PATIENCE_S)
+        self.prompts.put((0, 1), WaitingPrompt(0, print, print, deadline_s=0))
         for thread in self.threads:
             thread.join(PATIENCE_S)
             assert not thread.is_alive()

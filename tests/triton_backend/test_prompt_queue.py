@@ -1,6 +1,7 @@
 """The queue of prompts: bounded, short ones pass long ones, and no long one waits for ever."""
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -22,7 +23,7 @@ def put(encoded: list[int]) -> Callable[..., str]:
     """Put a prompt that notes its number when it is encoded."""
 
     def put(queue: PromptQueue, number: int, num_characters: int = 1) -> str:
-        prompt = WaitingPrompt(num_characters, lambda: encoded.append(number))
+        prompt = WaitingPrompt(num_characters, lambda: encoded.append(number), print)
         return queue.put((1, number), prompt)
 
     return put
@@ -110,7 +111,7 @@ def test_a_prompt_that_is_dropped_is_never_encoded_and_gives_its_room_back(
 def test_prompts_of_two_fronts_with_the_same_number_are_two() -> None:
     queue = PromptQueue()
     for front in (1, 2):
-        queue.put((front, 7), WaitingPrompt(1, print))
+        queue.put((front, 7), WaitingPrompt(1, print, print))
     queue.drop((1, 7))
     assert len(queue) == 1
 
@@ -118,8 +119,42 @@ def test_prompts_of_two_fronts_with_the_same_number_are_two() -> None:
 def test_a_prompt_that_is_being_encoded_is_counted(put) -> None:
     queue = PromptQueue()
     counts: list[int] = []
-    queue.put((1, 1), WaitingPrompt(1, lambda: counts.append(len(queue))))
+    queue.put((1, 1), WaitingPrompt(1, lambda: counts.append(len(queue)), print))
     put(queue, 2)
     queue.encode_oldest()
     assert counts == [2]
     assert len(queue) == 1
+
+
+def waiting(number: int, given_up: list[int], deadline_s: float | None) -> WaitingPrompt:
+    return WaitingPrompt(1, print, lambda: given_up.append(number), deadline_s)
+
+
+def test_prompts_whose_deadline_has_passed_are_given_up(put, encoded: list[int]) -> None:
+    given_up: list[int] = []
+    queue = PromptQueue(max_prompts=4, clock=lambda: 10.0)
+    put(queue, 0)
+    for number, deadline_s in ((1, 10.0), (2, 10.1), (3, 9.0)):
+        queue.put((1, number), waiting(number, given_up, deadline_s))
+    assert put(queue, 4) != ""
+    queue.give_up_late()
+    assert given_up == [1, 3]
+    assert len(queue) == 2
+    assert put(queue, 4) == ""
+    queue.encode_oldest()
+    assert encoded == [0]
+
+
+def test_a_deadline_that_comes_later_and_passes_earlier_wakes_who_waits(put) -> None:
+    given_up: list[int] = []
+    queue = PromptQueue()
+    thread = threading.Thread(target=queue.give_up_late, daemon=True)
+    thread.start()
+    put(queue, 0)
+    queue.put(
+        (1, 1), waiting(1, given_up, time.monotonic() + 1e12)
+    )  # more than a lock can wait for
+    queue.put((1, 2), waiting(2, given_up, time.monotonic() + 0.05))
+    thread.join(PATIENCE_S)
+    assert given_up == [2]
+    assert len(queue) == 2

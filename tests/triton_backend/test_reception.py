@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from builder.errors import RequestError
@@ -67,6 +68,12 @@ def test_a_request_is_what_was_submitted(model: FakeModel) -> None:
     assert request.params == SamplingParams(seed=5)
     assert not request.store
     assert received(model, submit()).store
+    assert request.deadline_s is None
+
+
+def test_a_deadline_is_the_engines_own(model: FakeModel) -> None:
+    given = msgspec.structs.replace(submit(), deadline_s=12.5)
+    assert received(model, given).deadline_s == 12.5
 
 
 def test_a_caller_whose_tag_is_valid_is_in_the_domain_of_its_tenant(model: FakeModel) -> None:
