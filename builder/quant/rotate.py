@@ -109,27 +109,23 @@ class _Rotation:
         self._changes.append((gemm, 1, self._head.multiply))
 
     def apply(self) -> None:
-        """Give every reader its own weight: one that two shared, such as a table that is the head, becomes two."""
+        """Give every reader its own weight: one that two shared, as a tied head does, becomes two."""
         changes: dict[tuple[ir.Node, int], list[Change]] = {}
         for node, index, change in self._changes:
             changes.setdefault((node, index), []).append(change)
-        names: dict[str, int] = {}
+        made: dict[str, ir.Value] = {}
         for (node, index), steps in changes.items():
             weight = node.inputs[index]
             assert weight is not None
-            assert weight.name is not None
-            number = names[weight.name] = names.get(weight.name, 0) + 1
-            name = f"{weight.name}.rotated" + (f".{number}" if number > 1 else "")
-            changed = _changed(weight, name, steps)
-            self._graph.register_initializer(changed)
-            node.replace_input_with(index, changed)
+            name = str(weight.name) if weight.name not in made else f"{weight.name}.again"
+            made[name] = _changed(weight, name, steps)
+            node.replace_input_with(index, made[name])
         for scales in self._norms:
-            ones = _changed(scales, f"{scales.name}.ones", [np.ones_like])
-            self._graph.register_initializer(ones)
+            made[str(scales.name)] = ones = _changed(scales, str(scales.name), [np.ones_like])
             scales.replace_all_uses_with(ones)
-        for name in [*names, *(str(scales.name) for scales in self._norms)]:
-            if not any(True for _ in self._graph.initializers[name].uses()):
-                del self._graph.initializers[name]
+        for name, value in made.items():
+            self._graph.initializers.pop(name, None)
+            self._graph.register_initializer(value)
 
 
 def readers(value: ir.Value) -> Iterator[ir.Node]:

@@ -71,7 +71,7 @@ def to_panels(form: Form, group: int, parts: Parts) -> Bytes:
     if form == Form.INT8:
         panels = _by_outputs(_widened(numbers, size_in, np.int8), 4)
     else:
-        panels = _nibbles(numbers, zeros, group, size_in)
+        panels = _nibbles(numbers, zeros, size_in)
     count = len(panels)
     pieces = [_as_bytes(panels).reshape(count, -1), _aligned(_halves(rest[0]), count)]
     if zeros is not None:
@@ -80,7 +80,7 @@ def to_panels(form: Form, group: int, parts: Parts) -> Bytes:
 
 
 def _nibbles(
-    numbers: NDArray[np.generic], zeros: NDArray[np.generic] | None, group: int, size_in: int
+    numbers: NDArray[np.generic], zeros: NDArray[np.generic] | None, size_in: int
 ) -> Bytes:
     """Give bytes `[panels, in / 8, 16, 4]`."""
     lifted = _widened(numbers, size_in, np.int8)
