@@ -86,9 +86,7 @@ SCALE_BYTES = {"cpu": 2}
 """Bytes of a weight scale, by target; 4 where it is not named."""
 
 
-def estimate(
-    config: ModelConfig, limits: Limits, precision: Precision, *, target: str
-) -> Estimate:
+def estimate(config: ModelConfig, limits: Limits, precision: Precision, *, target: str) -> Estimate:
     """Estimate a build for one target from the model's sizes."""
     linear, table, rest = _count_weights(config)
     per_weight, per_head = _weight_bytes(precision, target)
@@ -113,7 +111,7 @@ def _weight_bytes(precision: Precision, target: str) -> tuple[float, float]:
     rules = FORMATS[precision.name]
     scale = SCALE_BYTES.get(target, 4) + rules.HAS_ZERO_POINTS
     per_weight = rules.BITS / 8 + (scale / precision.group if precision.group else 0)
-    if rules.HEAD == precision.name:
+    if precision.name == rules.HEAD:
         return per_weight, per_weight
     head = FORMATS[rules.HEAD]
     return per_weight, head.BITS / 8 + SCALE_BYTES.get(target, 4) / head.GROUP

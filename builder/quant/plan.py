@@ -45,7 +45,9 @@ def precision_of(dtype: str, quant: str, group: int | None) -> Precision:
     """
     if quant == "none":
         if group is not None:
-            raise UnsupportedError("--group goes with a quantization format, such as --int8 --group 64")
+            raise UnsupportedError(
+                "--group goes with a quantization format, such as --int8 --group 64"
+            )
         return Precision(dtype)
     if dtype != FLOAT32:
         raise UnsupportedError(
@@ -74,7 +76,9 @@ def plan_quantization(graph: Graph, precision: Precision) -> QuantPlan:
     if precision.name == BFLOAT16:
         layers |= {str(weight.name): precision for weight in _tables(graph.model)}
     elif (head := FORMATS[precision.name].HEAD) != precision.name:
-        layers |= {str(weight.name): Precision(head, FORMATS[head].GROUP) for weight in _heads(graph.model)}
+        layers |= {
+            str(weight.name): Precision(head, FORMATS[head].GROUP) for weight in _heads(graph.model)
+        }
     return QuantPlan(precision.label, layers)
 
 

@@ -51,8 +51,12 @@ def _pack(groups: Float32) -> Parts:
     for stretch in STRETCHES:
         scale = safe_width * np.float32(stretch)
         # The zero point keeps the middle of the range in the middle, whatever is clipped.
-        zero = np.clip(np.rint(MOST / 2 - (low / scale + MOST / 2 / stretch)), 0, MOST).astype(np.float32)
-        tried = np.clip(np.rint(groups / scale[:, :, None]), -zero[:, :, None], MOST - zero[:, :, None])
+        zero = np.clip(np.rint(MOST / 2 - (low / scale + MOST / 2 / stretch)), 0, MOST).astype(
+            np.float32
+        )
+        tried = np.clip(
+            np.rint(groups / scale[:, :, None]), -zero[:, :, None], MOST - zero[:, :, None]
+        )
         along = np.einsum("rgk,rgk->rg", tried, groups)
         squares = np.einsum("rgk,rgk->rg", tried, tried)
         safe = np.where(squares > 0, squares, np.float32(1))

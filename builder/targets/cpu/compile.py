@@ -3,6 +3,7 @@
 The same files serve every instruction set: which kernels run is decided where the engine is opened.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +24,7 @@ from builder.targets.cpu.plan import Form
 NAME = "cpu"
 DTYPES = ("float32", "bfloat16")
 QUANTS = ("none", *(name for name, rules in FORMATS.items() if NAME in rules.TARGETS))
-ATTENTION = (
-    "keys, values and, where the machine has AMX, queries and attention weights bfloat16; all else float32"
-)
+ATTENTION = "keys, values and, where the machine has AMX, queries and attention weights bfloat16; all else float32"
 MAX_HEAD_DIM = 256
 RUN = 16
 """Tokens that lie together in a block."""
@@ -102,6 +101,7 @@ def compile(  # noqa: A001 - the verb of the Compiler protocol
         (folder / relative).parent.mkdir(parents=True, exist_ok=True)
     specs = [WeightSpec(w.name, "U8", (w.num_bytes,), w.read) for w in graph.weights]
     places = write_weights(folder / weights, specs, advance)
+    _forget(folder / weights)
     ranges = [
         plan.WeightRange(*places[w.name], w.form, w.group, w.size_out, w.size_in)
         for w in graph.weights
@@ -126,6 +126,14 @@ def tools() -> dict[str, str]:
     return {"cpu-plan": str(plan.VERSION)}
 
 
+def _forget(path: Path) -> None:
+    """Let the system drop what it holds of a file, in the small pages of writing: who maps it reads huge ones."""
+    if hasattr(os, "posix_fadvise"):
+        with path.open("rb") as stream:
+            os.fsync(stream.fileno())
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def _compute(graph: LoweredPlan) -> str:
     """Say in what precision the engine computes."""
     kinds = dict.fromkeys((w.form, w.group) for w in graph.weights if w.form != Form.FLOAT32)
@@ -139,7 +147,9 @@ def _compute(graph: LoweredPlan) -> str:
     )
     groups = sorted({b.group for b in graph.program.buffers if b.form == Form.INT8})
     shared = " or ".join(map(str, groups))
-    return f"{stored}; the activations of their layers are rounded to int8 per {shared}; {ATTENTION}"
+    return (
+        f"{stored}; the activations of their layers are rounded to int8 per {shared}; {ATTENTION}"
+    )
 
 
 def _require(option: str, value: str, supported: tuple[str, ...]) -> None:

@@ -129,7 +129,9 @@ def test_groups_and_forms_reach_the_artifact_and_its_name(
     assert engine.requested == requested
 
 
-SUPPORTED = "which supports the formats none, int8, int4, uint4, KV in the precision of --dtype, and --tp 1"
+SUPPORTED = (
+    "which supports the formats none, int8, int4, uint4, KV in the precision of --dtype, and --tp 1"
+)
 
 
 @pytest.mark.parametrize(
@@ -157,12 +159,14 @@ def test_what_later_versions_do_is_refused_by_name_before_the_checkpoint_is_touc
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--quant", "int9"], "unknown format 'int9'. Did you mean int8? Known: int4, int8, none, uint4."),
+        (
+            ["--quant", "int9"],
+            "unknown format 'int9'. Did you mean int8 or int4 or uint4? Known: int4, int8, none, uint4.",
+        ),
         (["--int8", "--quant", "none"], "one format at a time; given int8 and none"),
         (["--target", "cpuu"], "unknown target 'cpuu'. Did you mean cpu?"),
         (["--target", "tensorrt"], "target tensorrt is not implemented yet"),
         (["--dtype", "float16"], "dtype float16"),
-        (["--group", "48", "--int8"], "'48' is not one of '32', '64', '128', 'channel'"),
         (["--group", "64"], "--group goes with a quantization format"),
         (["--group", "channel", "--int4"], "int4 has no groups of a whole channel"),
         (["--dtype", "bfloat16", "--int8"], "--dtype bfloat16 does not go with format int8"),
@@ -184,7 +188,9 @@ def test_an_option_that_can_not_be_met_is_refused_in_one_line(
     assert leftovers(tmp_path) == []
 
 
-@pytest.mark.parametrize("flags", [["--tp", "0"], ["--max-seq-len", "x"], ["--calibrate"]])
+@pytest.mark.parametrize(
+    "flags", [["--tp", "0"], ["--max-seq-len", "x"], ["--group", "48"], ["--calibrate"]]
+)
 def test_an_option_that_makes_no_sense_is_a_usage_error(flags: list[str]) -> None:
     result = compile_("model", *flags)
     assert result.stderr.startswith("Usage: ")

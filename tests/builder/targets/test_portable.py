@@ -59,9 +59,7 @@ def artifact(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         "dtype": "bfloat16" if request.param == "bfloat16" else "float32",
         "group": 64 if request.param.endswith("-g64") else None,
     }
-    return compile_model(
-        model, folder, target="portable", quant=quant, max_num_seqs=256, **options
-    )
+    return compile_model(model, folder, target="portable", quant=quant, max_num_seqs=256, **options)
 
 
 @pytest.fixture

@@ -115,14 +115,15 @@ def test_keys_and_values_are_bfloat16_beside_narrow_weights(artifact: Artifact) 
     ("precision", "said"),
     [
         ("float32", "float32 throughout"),
-        ("bfloat16", "bfloat16 weights; the activations of linear layers are rounded to bfloat16; "),
+        (
+            "bfloat16",
+            "bfloat16 weights; the activations of linear layers are rounded to bfloat16; ",
+        ),
         ("int8-g128", "int8 weights with a half-precision scale per 128 inputs; .* int8 per 64; "),
         ("int4", "int4 weights with a half-precision scale per 32 inputs.*; .* int8 per 32; "),
     ],
 )
-def test_a_manifest_says_how_the_engine_computes(
-    precision: str, said: str, tmp_path: Path
-) -> None:
+def test_a_manifest_says_how_the_engine_computes(precision: str, said: str, tmp_path: Path) -> None:
     model = tiny_llama(tmp_path / "m", hidden_size=128, intermediate_size=128)
     built = compile_model(model, tmp_path / "a", **PRECISIONS[precision])
     assert re.match(f".*{said}", built.manifest.engines[0].compute)
