@@ -1,6 +1,7 @@
 """Groups of weights that share a scale: runs along the inner dimension, the last one of a row padded with zeros."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,6 @@ def pack_by_groups(weight: Float32, group: int, pack: Callable[[Float32], Parts]
     return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
 
 
-def spread(values: NDArray[np.generic], group: int, size_in: int) -> NDArray[np.generic]:
+def spread(values: NDArray[np.generic], group: int, size_in: int) -> NDArray[Any]:
     """Repeat a part `[out, groups]` for each weight, `[out, in]`."""
     return np.repeat(values, group or size_in, axis=1)[:, :size_in]

@@ -20,7 +20,7 @@ def float_linear(rows: Float32, weight: Float32) -> Float64:
 
 
 def int8_linear(rows: Int8, row_scales: Float32, weight: Int8, weight_scales: Float32) -> Float64:
-    """Give `[T, out]`; scales are `[T, groups]` and `[out, groups]`."""
+    """Give `[T, out]`; weights are less their zero points, scales `[T, groups]` and `[out, groups]`."""
     num_groups = row_scales.shape[1]
     grouped = rows.reshape(len(rows), num_groups, -1).astype(np.int64)
     weights = weight.reshape(len(weight), num_groups, -1).astype(np.int64)

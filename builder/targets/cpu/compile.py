@@ -3,6 +3,7 @@
 The same files serve every instruction set: which kernels run is decided where the engine is opened.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,6 +108,7 @@ def compile(  # noqa: A001 - the verb of the Compiler protocol
         (folder / relative).parent.mkdir(parents=True, exist_ok=True)
     specs = [WeightSpec(w.name, "U8", (w.num_bytes,), w.read) for w in graph.weights]
     places = write_weights(folder / weights, specs, advance)
+    _forget(folder / weights)
     ranges = [
         plan.WeightRange(*places[w.name], w.form, w.group, w.size_out, w.size_in)
         for w in graph.weights
@@ -129,6 +131,14 @@ def compile(  # noqa: A001 - the verb of the Compiler protocol
 def tools() -> dict[str, str]:
     """Give the version of the plan's format; no library has a say in its bytes."""
     return {"cpu-plan": str(plan.VERSION)}
+
+
+def _forget(path: Path) -> None:
+    """Let the system drop what it holds of a file, in the small pages of writing: who maps it reads huge ones."""
+    if hasattr(os, "posix_fadvise"):
+        with path.open("rb") as stream:
+            os.fsync(stream.fileno())
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _compute(graph: LoweredPlan) -> str:

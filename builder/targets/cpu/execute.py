@@ -5,6 +5,8 @@ The library checks the plan before it uses anything of it, and every step before
 
 import ctypes
 import mmap
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,8 +65,7 @@ class CpuExecutor:
         assert record.weights is not None
         self._plan = artifact.path(record.path).read_bytes()
         _check_fit(self._plan, self.kv, self.vocab_size)
-        with artifact.path(record.weights).open("rb") as stream:
-            self._weights = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        self._weights = _mapped(artifact.path(record.weights))
         self._handle = self._open(num_threads, build)
 
     def execute(self, step: StepTensors, asks: RowAsks) -> StepResult:
@@ -141,6 +142,16 @@ class CpuExecutor:
             raise EngineError("the engine is closed")
         pointer = self._library.forerun_logits(self._handle, row)
         return np.ctypeslib.as_array(pointer, (self.vocab_size,)).copy()
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    """Map a file of weights, in huge pages where the system reads files into such."""
+    with path.open("rb") as stream:
+        mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without huge pages
+            mapped.madvise(mmap.MADV_HUGEPAGE)
+    return mapped
 
 
 def _arrays(step: StepTensors, asks: RowAsks) -> tuple[NDArray[Any], ...]:

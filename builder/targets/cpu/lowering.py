@@ -139,11 +139,7 @@ class Lowering:
         result = node.outputs[0]
         size = config.num_heads * config.head_dim
         wanted = self._input_of(result, Rows.TOKENS)
-        fits = wanted.form == Form.FLOAT32 or (
-            wanted.form == Form.INT8
-            and config.head_dim % wanted.group == 0
-            and wanted.width == size
-        )
+        fits = wanted.holds_heads(config.head_dim, size)
         made = wanted if fits else _floats(Rows.TOKENS, size)
         out = self._buffers.take(made) if not fits else self._buffers.new(result, made)
         self._emit(replace(heads, code=Code.ATTENTION, input=qkv, output=out), node)

@@ -69,14 +69,15 @@ def to_panels(form: Form, group: int, parts: Parts) -> Bytes:
         return _as_bytes(_by_outputs(_widened(numbers, size_in, ml_dtypes.bfloat16), 2))
     zeros = rest[1] if form == Form.UINT4 else None
     if form == Form.INT8:
-        panels = _by_outputs(_widened(numbers, size_in, np.int8), 4)
+        panels = _as_bytes(_by_outputs(_widened(numbers, size_in, np.int8), 4))
     else:
-        panels = _nibbles(numbers, zeros, size_in)
-    count = len(panels)
-    pieces = [_as_bytes(panels).reshape(count, -1), _aligned(_halves(rest[0]), count)]
+        panels = _as_bytes(_nibbles(numbers, zeros, size_in))
+    count = len(numbers) // PANEL
+    pieces = [panels.reshape(count, -1), _aligned(_halves(rest[0]), count)]
     if zeros is not None:
         pieces.append(_aligned(_by_outputs(zeros.astype(np.uint8), 1), count))
-    return np.concatenate(pieces, axis=1).reshape(-1)
+    joined: Bytes = np.concatenate(pieces, axis=1).reshape(-1)
+    return joined
 
 
 def _nibbles(
@@ -89,7 +90,7 @@ def _nibbles(
     else:  # padding stands for zero, so it is the zero point
         lifted[:, numbers.shape[1] :] = zeros[:, -1:].astype(np.int8)
     eights = lifted.view(np.uint8).reshape(-1, PANEL, size_in // 8, 2, 4).transpose(0, 2, 3, 1, 4)
-    joined: Bytes = eights[:, :, 0] | (eights[:, :, 1] << 4)
+    joined: Bytes = (eights[:, :, 0] | (eights[:, :, 1] << 4)).astype(np.uint8, copy=False)
     return joined
 
 

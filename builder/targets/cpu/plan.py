@@ -79,6 +79,12 @@ class Buffer:
     """Numbers per row, padded as the weight that reads them."""
     group: int = 0
 
+    def holds_heads(self, head_dim: int, size: int) -> bool:
+        """Tell whether attention can write here: each head fills whole groups, and all heads the row."""
+        if self.form == Form.INT8:
+            return head_dim % self.group == 0 and size == self.width
+        return self.form == Form.FLOAT32
+
 
 @dataclass(frozen=True, slots=True)
 class WeightRange:

@@ -160,13 +160,12 @@ def test_what_later_versions_do_is_refused_by_name_before_the_checkpoint_is_touc
     [
         (
             ["--quant", "int9"],
-            "unknown format 'int9'. Did you mean int8? Known: int4, int8, none, uint4.",
+            "unknown format 'int9'. Did you mean int8 or int4 or uint4? Known: int4, int8, none, uint4.",
         ),
         (["--int8", "--quant", "none"], "one format at a time; given int8 and none"),
         (["--target", "cpuu"], "unknown target 'cpuu'. Did you mean cpu?"),
         (["--target", "tensorrt"], "target tensorrt is not implemented yet"),
         (["--dtype", "float16"], "dtype float16"),
-        (["--group", "48", "--int8"], "'48' is not one of '32', '64', '128', 'channel'"),
         (["--group", "64"], "--group goes with a quantization format"),
         (["--group", "channel", "--int4"], "int4 has no groups of a whole channel"),
         (["--dtype", "bfloat16", "--int8"], "--dtype bfloat16 does not go with format int8"),
@@ -188,7 +187,9 @@ def test_an_option_that_can_not_be_met_is_refused_in_one_line(
     assert leftovers(tmp_path) == []
 
 
-@pytest.mark.parametrize("flags", [["--tp", "0"], ["--max-seq-len", "x"], ["--calibrate"]])
+@pytest.mark.parametrize(
+    "flags", [["--tp", "0"], ["--max-seq-len", "x"], ["--group", "48"], ["--calibrate"]]
+)
 def test_an_option_that_makes_no_sense_is_a_usage_error(flags: list[str]) -> None:
     result = compile_("model", *flags)
     assert result.stderr.startswith("Usage: ")

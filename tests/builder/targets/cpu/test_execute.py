@@ -35,7 +35,7 @@ SHAPES = {
     },
     "one-kv-head": {"num_key_value_heads": 1},
 }
-SOME = ("odd-widths", "nine-heads-three-kv")
+SOME = ("odd-widths",)
 KINDS = PRECISIONS | {"kv-int8": {"kv": "int8"}}
 BUILDS = [
     (kind, shape)
