@@ -90,11 +90,12 @@ def estimate(config: ModelConfig, limits: Limits, precision: Precision, *, targe
     """Estimate a build for one target from the model's sizes."""
     linear, table, rest = _count_weights(config)
     per_weight, per_head = _weight_bytes(precision, target)
-    head = 0 if config.tied_head else config.vocab_size * config.hidden_size
-    table_width = per_head if config.tied_head or precision.name not in FORMATS else 4.0
+    rules = FORMATS.get(precision.name)
+    shares = config.tied_head and not (rules and rules.IS_ROTATED)
+    head = 0 if shares else config.vocab_size * config.hidden_size
     rope_bytes = 4 * limits.max_seq_len * config.head_dim
     weights_bytes = (
-        int(linear * per_weight + head * per_head + table * table_width) + 4 * rest + rope_bytes
+        int(linear * per_weight + head * per_head + table * per_head) + 4 * rest + rope_bytes
     )
     largest = 4 * max(table, config.hidden_size * config.intermediate_size)
     return Estimate(
@@ -114,7 +115,7 @@ def _weight_bytes(precision: Precision, target: str) -> tuple[float, float]:
     if precision.name == rules.HEAD:
         return per_weight, per_weight
     head = FORMATS[rules.HEAD]
-    return per_weight, head.BITS / 8 + SCALE_BYTES.get(target, 4) / head.GROUP
+    return per_weight, head.BITS / 8 + SCALE_BYTES.get(target, 4) / rules.HEAD_GROUP
 
 
 def _count_weights(config: ModelConfig) -> tuple[int, int, int]:

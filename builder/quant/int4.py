@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from builder.quant.groups import Float32, Parts, pack_by_groups, spread
 
 NAME = "int4"
-HEAD = "int8"
+HEAD, HEAD_GROUP = "int8", 32
 """Format of the output head: a third of the error of a model in 4 bits came from it."""
 BITS = 4
 GROUP = 32

@@ -10,7 +10,7 @@ from builder.quant.groups import CHANNEL, Float32, Parts, pack_by_groups, spread
 
 NAME = HEAD = "int8"
 BITS = 8
-GROUP = 64
+GROUP = HEAD_GROUP = 64
 GROUPS = (32, 64, 128, CHANNEL)
 TARGETS = ("cpu", "portable")
 IS_ROTATED = True

@@ -70,8 +70,8 @@ def plan_quantization(graph: Graph, precision: Precision) -> QuantPlan:
         return QuantPlan(FLOAT32, {})
     layers = {str(weight.name): precision for weight in linear_weights(graph.model)}
     ends = precision
-    if precision.name != BFLOAT16 and (head := FORMATS[precision.name].HEAD) != precision.name:
-        ends = Precision(head, FORMATS[head].GROUP)
+    if (rules := FORMATS.get(precision.name)) and rules.HEAD != precision.name:
+        ends = Precision(rules.HEAD, rules.HEAD_GROUP)
     for weight in (*_heads(graph.model), *_tables(graph.model)):
         layers[str(weight.name)] = ends
     return QuantPlan(precision.label, layers)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from builder.quant.groups import Float32, Parts, pack_by_groups, spread
 
 NAME = "uint4"
-HEAD = "int8"
+HEAD, HEAD_GROUP = "int8", 32
 BITS = 4
 GROUP = 32
 GROUPS = (32, 64, 128)

@@ -60,12 +60,12 @@ class Packed:
 
 
 def pack_vector(name: str, size: int, read: Callable[[], NDArray[np.generic]]) -> Packed:
-    """Pack float32 numbers in their own order, padded with zeros."""
+    """Pack float32 numbers in their own order, padded with zeros to `size` or somewhat more."""
     width = padded(size, PANEL)
 
     def read_padded() -> Bytes:
-        values = np.zeros(width, np.float32)
-        values[:size] = read().ravel()
+        values, numbers = np.zeros(width, np.float32), read().ravel()
+        values[: len(numbers)] = numbers
         return values.view(np.uint8)
 
     return Packed(name, Form.FLOAT32, 0, 1, width, 4 * width, read_padded)

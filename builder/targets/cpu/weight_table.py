@@ -55,5 +55,6 @@ class WeightTable:
                 return packing.interleave_vectors(reading.numbers(gate), reading.numbers(up), half)
 
             return self.place(packing.pack_vector(name, 2 * half, interleaved))
-        size = sum(reading.sizes_of_vector(value) for value in found)
-        return self.place(packing.pack_vector(name, size, lambda: reading.joined_numbers(found)))
+        return self.place(
+            packing.pack_vector(name, packed.size_out, lambda: reading.joined_numbers(found))
+        )

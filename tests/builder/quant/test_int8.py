@@ -25,8 +25,8 @@ def test_no_weight_is_off_by_more_than_the_bound(weight: np.ndarray) -> None:
 
 
 def test_a_group_of_zeros_gives_back_exact_zeros() -> None:
-    weight = np.zeros((3, 64), np.float32)
-    weight[1, 40] = 2.0
+    weight = np.zeros((3, 128), np.float32)
+    weight[1, 70] = 2.0
     packed, scales = int8.pack(weight)
     np.testing.assert_array_equal(int8.unpack(packed, scales), weight)
     assert scales[0].tolist() == [0, 0]

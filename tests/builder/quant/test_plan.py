@@ -38,10 +38,20 @@ def test_the_head_of_a_4_bit_model_has_8(tmp_path: Path, name: str) -> None:
     assert {layer for key, layer in plan.layers.items() if key != HEAD} == {Precision(name, 64)}
 
 
-def test_an_embedding_that_is_no_head_is_narrowed_but_not_quantized(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("precision", "expected"),
+    [
+        (Precision("int8", 32), Precision("int8", 32)),
+        (Precision("int4", 64), Precision("int8", 32)),
+        (Precision("bfloat16"), Precision("bfloat16")),
+    ],
+)
+def test_an_embedding_that_is_no_head_is_stored_like_the_head(
+    tmp_path: Path, precision: Precision, expected: Precision
+) -> None:
     graph = graph_of(tmp_path, tie_word_embeddings=False)
-    assert HEAD not in plan_quantization(graph, Precision("int8", 32)).layers
-    assert HEAD in plan_quantization(graph, Precision("bfloat16")).layers
+    layers = plan_quantization(graph, precision).layers
+    assert layers[HEAD] == layers["lm_head.weight"] == expected
 
 
 @pytest.mark.parametrize(
@@ -49,7 +59,7 @@ def test_an_embedding_that_is_no_head_is_narrowed_but_not_quantized(tmp_path: Pa
     [
         (("float32", "none", None), Precision("float32")),
         (("bfloat16", "none", None), Precision("bfloat16")),
-        (("float32", "int8", None), Precision("int8", 32)),
+        (("float32", "int8", None), Precision("int8", 64)),
         (("float32", "int8", 0), Precision("int8", 0)),
         (("float32", "uint4", 128), Precision("uint4", 128)),
     ],
@@ -79,7 +89,8 @@ def test_options_that_contradict_each_other_are_refused(
 @pytest.mark.parametrize(
     ("precision", "label"),
     [
-        (Precision("int8", 32), "int8"),
+        (Precision("int8", 64), "int8"),
+        (Precision("int8", 32), "int8-g32"),
         (Precision("int8", 0), "int8-channel"),
         (Precision("int4", 128), "int4-g128"),
         (Precision("bfloat16"), "bfloat16"),

@@ -22,7 +22,7 @@ def floats(size_out: int, size_in: int, seed: int = 0) -> np.ndarray:
 
 
 def int8_matrix(weight: np.ndarray, name: str = "w") -> Matrix:
-    return Matrix(name, Form.INT8, 32, *weight.shape, lambda: int8.pack(weight))
+    return Matrix(name, Form.INT8, 32, *weight.shape, lambda: int8.pack(weight, 32))
 
 
 def float_matrix(weight: np.ndarray, name: str = "w") -> Matrix:
@@ -94,7 +94,7 @@ def test_activations_share_a_scale_by_groups_of_at_most_64(
 def test_int8_panels_hold_the_weight_within_half_a_step(sizes: tuple[int, int]) -> None:
     weight = floats(*sizes)
     got = unpacked(packing.pack_stacked([int8_matrix(weight)]))
-    steps = np.repeat(int8.pack(weight)[1], 32, axis=1)[:, : sizes[1]]
+    steps = np.repeat(int8.pack(weight, 32)[1], 32, axis=1)[:, : sizes[1]]
     # Half a step of rounding, and 127 steps times the rounding of the scale to 11 bits.
     assert (np.abs(got[: sizes[0], : sizes[1]] - weight) <= steps * (0.5 + 127 * 2.0**-11)).all()
     assert not got[sizes[0] :].any()
