@@ -82,21 +82,25 @@ def derive(options: LimitOptions, config: ModelConfig, kv: KVGeometry) -> Limits
     )
 
 
+PANELS = {"cpu": 16}
+"""Outputs that are padded to a multiple of so many, by target."""
 SCALE_BYTES = {"cpu": 2}
 """Bytes of a weight scale, by target; 4 where it is not named."""
 
 
 def estimate(config: ModelConfig, limits: Limits, precision: Precision, *, target: str) -> Estimate:
     """Estimate a build for one target from the model's sizes."""
-    linear, table, rest = _count_weights(config)
-    per_weight, per_head = _weight_bytes(precision, target)
     rules = FORMATS.get(precision.name)
-    shares = config.tied_head and not (rules and rules.IS_ROTATED)
-    head = 0 if shares else config.vocab_size * config.hidden_size
-    rope_bytes = 4 * limits.max_seq_len * config.head_dim
-    weights_bytes = (
-        int(linear * per_weight + head * per_head + table * per_head) + 4 * rest + rope_bytes
+    head_group = rules.HEAD_GROUP if rules and precision.name != rules.HEAD else precision.group
+    linear = _count_linear(config, precision.group or 1, target)
+    table = _padded(config.vocab_size, PANELS.get(target, 1)) * _padded(
+        config.hidden_size, head_group or 1
     )
+    per_weight, per_head = _weight_bytes(precision, target)
+    shares = config.tied_head and not (rules and rules.IS_ROTATED)
+    tables, rest = table if shares else 2 * table, _count_rest(config)
+    rope_bytes = 4 * limits.max_seq_len * config.head_dim
+    weights_bytes = int(linear * per_weight + tables * per_head) + 4 * rest + rope_bytes
     largest = 4 * max(table, config.hidden_size * config.intermediate_size)
     return Estimate(
         weights_bytes=weights_bytes,
@@ -118,15 +122,28 @@ def _weight_bytes(precision: Precision, target: str) -> tuple[float, float]:
     return per_weight, head.BITS / 8 + SCALE_BYTES.get(target, 4) / rules.HEAD_GROUP
 
 
-def _count_weights(config: ModelConfig) -> tuple[int, int, int]:
-    """Count the numbers in linear layers (without the head), in the embedding table, and in norms and biases."""
+def _count_linear(config: ModelConfig, group: int, target: str) -> int:
+    """Count the numbers in linear layers without the head, as the target pads them."""
+    panel = PANELS.get(target, 1)
     width, kv_width = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    attention = 2 * config.hidden_size * (width + kv_width)
-    layer = attention + 3 * config.hidden_size * config.intermediate_size
-    biases = (2 * width + 2 * kv_width) * config.attention_bias
+    hidden, inner = config.hidden_size, config.intermediate_size
+    # Gate and up give whole groups where panels are padded at all.
+    gated = 2 * _padded(inner, max(group, panel) if panel > 1 else 1)
+    shapes = ((width + 2 * kv_width, hidden), (hidden, width), (gated, hidden), (hidden, inner))
+    layer = sum(_padded(out, panel) * _padded(size, group) for out, size in shapes)
+    return config.num_layers * layer
+
+
+def _count_rest(config: ModelConfig) -> int:
+    """Count the numbers in norms and biases."""
+    width, kv_width = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    biases = (width + config.hidden_size + 2 * kv_width) * config.attention_bias
     biases += (2 * config.intermediate_size + config.hidden_size) * config.mlp_bias
-    small = config.num_layers * (2 * config.hidden_size + biases) + config.hidden_size
-    return config.num_layers * layer, config.vocab_size * config.hidden_size, small
+    return config.num_layers * (2 * config.hidden_size + biases) + config.hidden_size
+
+
+def _padded(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
 
 
 def _num_blocks(

@@ -101,7 +101,7 @@ LATER = "Not in this version."
 @click.option(
     "--group",
     type=click.Choice(tuple(GROUPS)),
-    help="Weights that share a scale: 32, 64, 128, or all of an output channel.  [default: 32]",
+    help="Weights that share a scale: 32, 64, 128, or all of an output channel.  [default: 64; 32 for 4 bits]",
 )
 @click.option(
     "--kv",

@@ -70,7 +70,7 @@ def plan_quantization(graph: Graph, precision: Precision) -> QuantPlan:
         return QuantPlan(FLOAT32, {})
     layers = {str(weight.name): precision for weight in linear_weights(graph.model)}
     ends = precision
-    if (rules := FORMATS.get(precision.name)) and rules.HEAD != precision.name:
+    if (rules := FORMATS.get(precision.name)) and precision.name != rules.HEAD:
         ends = Precision(rules.HEAD, rules.HEAD_GROUP)
     for weight in (*_heads(graph.model), *_tables(graph.model)):
         layers[str(weight.name)] = ends

@@ -1,5 +1,7 @@
 """Limits: derived from the model, checked when given."""
 
+import dataclasses
+
 import pytest
 
 from builder import archs, limits
@@ -95,8 +97,9 @@ def test_fewer_bits_and_larger_groups_need_fewer_bytes() -> None:
         Precision("int4", 32),
         Precision("int4", 128),
     ]
+    config = dataclasses.replace(CONFIG, hidden_size=1024, intermediate_size=2048)
     sizes = [
-        limits.estimate(CONFIG, derive(), precision, target="cpu").weights_bytes
+        limits.estimate(config, derive(), precision, target="cpu").weights_bytes
         for precision in precisions
     ]
     assert sizes == sorted(sizes, reverse=True)

@@ -3,7 +3,7 @@
 1. `Gemm(x, DequantizeLinear(packed, scale, zero?), bias?)` with transB and blocks along the inner dimension becomes
    `MatMulNBits(x, blocks, scale, bias?)`.
 2. `blocks` is the unsigned form `[out, groups, group]` that the kernel takes: packed - zero + 128, padded with 128.
-   4-bit weights are kept in 8 bits too: the kernel's own 4-bit form gives a row other bits in other company.
+   4-bit weights are kept in 8 bits too: one product and one lookup serve all formats.
 
 The kernel rounds x to int8 per group (accuracy level 4): at one row it is 1.4 times as fast as float32 and
 25 times as fast as its own float form, whose results also depend on the number of rows.
