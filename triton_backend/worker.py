@@ -9,7 +9,7 @@ import queue
 from collections.abc import Callable
 from typing import Protocol
 
-from builder.errors import QueueFullError, RequestError
+from builder.errors import RequestError, UnavailableError
 from triton_backend.engine import Engine
 from triton_backend.failures import log_failure
 from triton_backend.messages import Pong, RefusalKind
@@ -84,7 +84,7 @@ class Worker:
         refuse = self._listener.refuse
         try:
             self._engine.submit(request)
-        except QueueFullError as error:
+        except UnavailableError as error:
             refuse(request.request_id, RefusalKind.UNAVAILABLE, str(error))
         except RequestError as error:
             refuse(request.request_id, RefusalKind.INVALID, str(error))

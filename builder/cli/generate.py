@@ -200,7 +200,7 @@ def refuse_unsupported_schema(model: LoadedModel, params: SamplingParams) -> Non
     if params.constraint is None:
         return
     try:
-        model.prepare(params.constraint)
+        model.masks.compile(params.constraint)
     except RequestError as error:
         text = str(error).replace("constraint.text", "the schema of --json-schema")
         raise UserError(text) from error

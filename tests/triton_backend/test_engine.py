@@ -16,7 +16,7 @@ from tests.triton_backend.engines import (
     request,
     token_ids,
 )
-from tests.triton_backend.fakes import FakeMask, FakeMasks, FakeText
+from tests.triton_backend.fakes import FakeCompiled, FakeMasks, FakeText
 from tests.triton_backend.making import make_limits
 from tests.triton_backend.oracle import Model
 from triton_backend.config import EngineConfig
@@ -120,11 +120,11 @@ def test_without_a_seed_each_request_draws_its_own() -> None:
 class CountingMasks(FakeMasks):
     """Counts the constraints that are compiled."""
 
-    num_started = 0
+    num_compiled = 0
 
-    def start(self, constraint: Constraint, stopping_ids: Collection[int]) -> FakeMask:
-        self.num_started += 1
-        return super().start(constraint, stopping_ids)
+    def compile(self, constraint: Constraint) -> FakeCompiled:
+        self.num_compiled += 1
+        return super().compile(constraint)
 
 
 def test_a_full_queue_refuses_before_it_compiles_a_constraint_or_draws_a_seed() -> None:
@@ -139,7 +139,7 @@ def test_a_full_queue_refuses_before_it_compiles_a_constraint_or_draws_a_seed() 
         engine.submit(request(name, constraint=constraint))
     with pytest.raises(QueueFullError):
         engine.submit(request("c", constraint=constraint))
-    assert (masks.num_started, next(seeds)) == (2, 2)
+    assert (masks.num_compiled, next(seeds)) == (2, 2)
 
 
 def test_fresh_seeds_differ_and_are_seeds() -> None:

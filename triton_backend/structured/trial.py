@@ -13,7 +13,7 @@ import sys
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from builder.errors import RequestError
+from builder.errors import EngineError, RequestError, UnavailableError
 from triton_backend.constraint import Constraint, ConstraintKind
 from triton_backend.structured.grammars import grammar_of, refusal
 from triton_backend.subprograms import command_of
@@ -22,9 +22,12 @@ MAX_CPU_S = 0.5
 """A hundred fields with patterns take 0.01 s."""
 MAX_MEMORY_BYTES = 2**30
 MAX_WALL_S = 10.0
-"""For a machine so loaded that the process gets no processor."""
+"""For a machine so loaded that the process gets no processor: that says nothing about the constraint."""
+BOUNDS = frozenset({-signal.SIGPROF, -signal.SIGABRT, -signal.SIGSEGV})
+"""How the process dies of a constraint: of its time, of its memory, of its stack."""
 
-TOO_LARGE = RequestError("constraint.text takes too long to compile; make it smaller.")
+TOO_LARGE = "constraint.text takes too long to compile; make it smaller."
+BUSY = "the server is too busy to compile the constraint; try again later."
 
 
 def limits() -> LLParserLimits:
@@ -44,7 +47,9 @@ def tried(constraint: Constraint) -> str:
     """Compile a constraint in a process of its own; give its grammar, which compiles here as fast.
 
     Raises:
+        UnavailableError: the machine is too busy to tell.
         RequestError: it is invalid, not supported, or takes too much time or memory.
+        EngineError: the trial itself failed.
     """
     question = json.dumps({"kind": constraint.kind, "text": constraint.text})
     try:
@@ -55,10 +60,14 @@ def tried(constraint: Constraint) -> str:
             check=False,
             timeout=MAX_WALL_S,
         )
-    except subprocess.TimeoutExpired:
-        raise TOO_LARGE from None
+    except (subprocess.TimeoutExpired, OSError):
+        raise UnavailableError(BUSY) from None
+    if done.returncode in BOUNDS:
+        raise RequestError(TOO_LARGE)
+    if done.returncode == -signal.SIGKILL:  # by the system, for want of memory
+        raise UnavailableError(BUSY)
     if done.returncode != 0:
-        raise TOO_LARGE
+        raise EngineError(f"the trial of a constraint failed with exit code {done.returncode}")
     answer = json.loads(done.stdout)
     if "refused" in answer:
         raise RequestError(answer["refused"])
@@ -103,6 +112,8 @@ def main() -> None:
         answer = {"grammar": _compiled(constraint)}
     except RequestError as refused:
         answer = {"refused": str(refused)}
+    except BaseException:  # noqa: BLE001 - it had no memory left, or the compiler panicked
+        answer = {"refused": TOO_LARGE}
     sys.stdout.buffer.write(json.dumps(answer).encode())
 
 
