@@ -24,6 +24,7 @@ from triton_backend.kv.pool import BlockPool
 from triton_backend.plan import StepPlan
 from triton_backend.reasons import Refusal
 from triton_backend.request import Delta, FinishReason, Request, TokenLogprobs
+from triton_backend.rows import Drawn
 from triton_backend.sampling.constraint import begin_masks
 from triton_backend.sampling.logprobs import asked_logprobs
 from triton_backend.sampling.sampler import Sampler
@@ -210,7 +211,7 @@ class Engine:
         for share in plan.scheduled:
             self.metrics.computed(share.sequence, share.num_tokens)
 
-    def _compute(self, plan: StepPlan) -> tuple[list[int | None], dict[int, TokenLogprobs]]:
+    def _compute(self, plan: StepPlan) -> tuple[list[Drawn], dict[int, TokenLogprobs]]:
         """Run a plan on the executor; give the ids sampled for its logit rows, and asked logprobs."""
         rows = plan.rows
         tensors = pack(plan, self._executor.kv)

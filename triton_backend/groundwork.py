@@ -7,6 +7,7 @@ made here; a choice adds no more than its own place in it.
 from dataclasses import dataclass
 
 from triton_backend.drafting import PromptRuns
+from triton_backend.occurrences import Int32
 from triton_backend.stops import StopStrings
 from triton_backend.structured.mask import CompiledConstraint
 
@@ -23,3 +24,5 @@ class Groundwork:
     constraint: CompiledConstraint | None = None
     prompt_runs: PromptRuns | None = None
     """None if nothing is drafted."""
+    prompt_ids: Int32 | None = None
+    """The ids that the prompt has, each once; None without penalties."""

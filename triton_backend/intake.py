@@ -15,6 +15,7 @@ from triton_backend.config import EngineConfig
 from triton_backend.drafting import Drafter, PromptRuns
 from triton_backend.groundwork import Groundwork
 from triton_backend.kv.cache import BlockCache
+from triton_backend.occurrences import Occurrences, distinct
 from triton_backend.request import Request
 from triton_backend.sequence import INT32, Sequence
 from triton_backend.stops import StopStrings
@@ -75,6 +76,7 @@ class Intake:
             StopStrings(request.params.stop),
             self._compiled(request),
             PromptRuns(prompt) if may_draft(request, config) else None,
+            distinct(prompt) if request.params.is_penalised else None,
         )
 
     def sequences_of(self, request: Request, config: EngineConfig) -> list[Sequence]:
@@ -92,7 +94,8 @@ class Intake:
         masks = [compiled and compiled.start(stopping_ids) for _ in choices]
         seed = self._draw_seed() if params.seed is None else params.seed
         domain = request.domain if config.prefix_reuse else None
-        runs = ground.prompt_runs
+        runs, ids = ground.prompt_runs, ground.prompt_ids
+        num_prompt = len(request.prompt_token_ids)
         siblings: list[Sequence] = []
         siblings.extend(
             Sequence(
@@ -104,6 +107,7 @@ class Intake:
                 choice=choice,
                 mask=masks[choice],
                 drafter=None if runs is None else Drafter(runs),
+                occurrences=None if ids is None else Occurrences(ids, num_prompt=num_prompt),
                 siblings=siblings,
             )
             for choice in choices

@@ -39,6 +39,7 @@ MAX_BAD_WORD_TOKENS = 64
 MAX_PENALTY = 2.0
 MAX_REPETITION_PENALTY = 10.0
 MAX_PROCESSORS = 8
+MAX_PROCESSOR_CHARACTERS = 128
 MAX_PRIORITY = 2**31 - 1
 MAX_DOMAIN_BYTES = 64
 
@@ -123,6 +124,13 @@ class SamplingParams:
         _check_lists(self)
 
     @property
+    def is_penalised(self) -> bool:
+        """Whether ids that occurred are likelier or less likely for it."""
+        return self.repetition_penalty != 1.0 or bool(
+            self.presence_penalty or self.frequency_penalty
+        )
+
+    @property
     def is_greedy(self) -> bool:
         """Whether the largest logit is taken, so that no random number is drawn."""
         return self.temperature < GREEDY_BELOW
@@ -184,6 +192,8 @@ class FinishReason(StrEnum):
     LENGTH = "length"
     """`max_tokens` or the engine's `max_seq_len` was reached."""
     CANCELLED = "cancelled"
+    INVALID = "invalid"
+    """What it asks for leaves no token to go on with."""
     TIMEOUT = "timeout"
     """Its deadline passed, waiting or running."""
     ERROR = "error"
@@ -278,6 +288,11 @@ def _check_lists(params: SamplingParams) -> None:
     check_count("logits_processors", params.logits_processors, MAX_PROCESSORS, "names")
     for index, name in enumerate(params.logits_processors):
         check_type(f"logits_processors[{index}]", name, str)
+        if not 1 <= len(name) <= MAX_PROCESSOR_CHARACTERS:
+            raise RequestError(
+                f"logits_processors[{index}] must have 1 to {MAX_PROCESSOR_CHARACTERS} characters;"
+                f" got {len(name)}."
+            )
 
 
 def _check_bias(name: str, pair: object) -> None:

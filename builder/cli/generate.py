@@ -276,7 +276,7 @@ def raise_failed(outcomes: list[Outcome], num_choices: int) -> None:
     failed = {
         place // num_choices + 1: outcome.error
         for place, outcome in enumerate(outcomes)
-        if outcome.finish_reason is FinishReason.ERROR
+        if outcome.finish_reason in (FinishReason.ERROR, FinishReason.INVALID)
     }
     if failed:
         numbers = ", ".join(map(str, failed))
