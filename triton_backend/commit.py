@@ -72,7 +72,7 @@ def cut_off(
 ) -> Delta:
     """End an answer that did not come to its own end; text that was held back is dropped."""
     _drop_text(sequence, text_stage)
-    return _delta(sequence, _Run([], [], reason=reason, error=error), ())
+    return _delta(sequence, _Run([], [], reason=reason, error=error))
 
 
 def _tell_prompt(share: Scheduled, drawn: list[Told]) -> int:
@@ -101,8 +101,9 @@ def _append(share: Scheduled, drawn: list[Told], text_stage: TextStage) -> Delta
             break
         # What was computed for the guess is this token's.
         sequence.num_computed += 1
-    prompt_logprobs = tuple(sequence.prompt_logprobs) if is_first and run.token_ids else ()
-    return _delta(sequence, run, prompt_logprobs)
+    delta = _delta(sequence, run)
+    tells_prompt = is_first and run.token_ids and sequence.asks_prompt_logprobs
+    return _with_prompt(delta, sequence) if tells_prompt else delta
 
 
 def _take(run: _Run, sequence: Sequence, token_id: Drawn, text_stage: TextStage) -> None:
@@ -186,7 +187,14 @@ def _drop_text(sequence: Sequence, text_stage: TextStage) -> None:
         log_failure(logger, "the text stage failed", failure)
 
 
-def _delta(sequence: Sequence, run: _Run, prompt_logprobs: tuple[TokenLogprobs, ...]) -> Delta:
+def _with_prompt(delta: Delta, sequence: Sequence) -> Delta:
+    return delta._replace(
+        prompt_logprobs=tuple(sequence.prompt_logprobs),
+        prompt_token_ids=sequence.request.prompt_token_ids,
+    )
+
+
+def _delta(sequence: Sequence, run: _Run) -> Delta:
     # By place, as names cost as much again: this is the step's most frequent line.
     return Delta(
         sequence.request.request_id,
@@ -200,5 +208,4 @@ def _delta(sequence: Sequence, run: _Run, prompt_logprobs: tuple[TokenLogprobs, 
         tuple(run.logprobs),
         choice=sequence.choice,
         num_cached_tokens=sequence.num_cached,
-        prompt_logprobs=prompt_logprobs,
     )

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from builder.errors import QueueFullError, RequestError
+from builder.errors import QueueFullError, RequestError, UnavailableError
 from builder.targets.executor import Executor
 from triton_backend.commit import commit, cut_off
 from triton_backend.config import EngineConfig
@@ -130,6 +130,9 @@ class Engine:
             siblings = self._open(request)
         except QueueFullError:
             self.metrics.refused(Refusal.QUEUE_FULL)
+            raise
+        except UnavailableError:
+            self.metrics.refused(Refusal.BUSY)
             raise
         except RequestError:
             self.metrics.refused(Refusal.INVALID)

@@ -50,6 +50,9 @@ MAX_SAID = 16  # reasons why there is no host, each of them once
 LEAVE_S = 1.0
 """What a host gets to hear that we leave."""
 CLOSE_S = 5.0
+OVERDUE_S = 1.0
+"""What a host gets to say that a deadline has passed. It sees to deadlines itself, but only between two steps, and a
+step may take minutes, or the host may hang: then clients hear it from here."""
 
 STOPPED = Failure(
     FailureKind.UNAVAILABLE, "the engine host stopped while it had this request; send it again."
@@ -60,7 +63,7 @@ ABSENT = Failure(
 BEHIND = Failure(
     FailureKind.UNAVAILABLE, "the engine host does not read requests; try again later."
 )
-LATE = Failure(FailureKind.UNAVAILABLE, "the timeout of the request has passed.")
+LATE = Failure(FailureKind.TIMEOUT, "the deadline passed in the midst of a step, or of a hang.")
 
 
 class Front:
@@ -74,7 +77,7 @@ class Front:
         clock: Callable[[], float],
         on_pong: Callable[[Pong], None],
     ) -> None:
-        """Begin without a host; `clock` gives seconds that never go back.
+        """Begin without a host; `clock` is the monotonic one, as deadlines are sent to the host by it.
 
         `on_pong` hears about the engine every second.
         """
@@ -128,7 +131,8 @@ class Front:
         if outbox is None:
             call.fail(ABSENT)
             return
-        self._submit(outbox, Submit(number, ask.prompt, ask.params, ask.terms, call.request_id))
+        submit = Submit(number, ask.prompt, ask.params, ask.terms, call.request_id, deadline_s)
+        self._submit(outbox, submit)
         self._has_news.set()
 
     def is_ready(self) -> bool:
@@ -286,15 +290,11 @@ class Front:
         self._has_news.clear()
 
     def _look_after(self, outbox: Outbox, number: int, open_call: OpenCall) -> None:
-        """Let the host cancel a call whose client is gone, or whose time is up."""
+        """Let the host cancel a call whose client is gone; end one whose deadline it does not keep."""
         if open_call.is_cancelling:
             return
         if open_call.has_left():
             open_call.is_cancelling = True
             outbox.send(Cancel(number))
-        elif open_call.deadline_s is not None and self._clock() > open_call.deadline_s:
-            with self._lock:
-                is_open = self._open.pop(number, None) is not None
-            if is_open:
-                outbox.send(Cancel(number))
-                self._responder.fail(open_call, LATE)
+        elif open_call.deadline_s is not None and self._clock() > open_call.deadline_s + OVERDUE_S:
+            self._refuse(number, LATE)

@@ -91,7 +91,7 @@ class Intake:
         stopping_ids = resolve_stopping_ids(request, self._end_token_ids, self._vocab_size)
         choices = range(params.num_choices)
         compiled = ground.constraint
-        masks = [compiled and compiled.start(stopping_ids) for _ in choices]
+        masks = [None if compiled is None else compiled.start(stopping_ids) for _ in choices]
         seed = self._draw_seed() if params.seed is None else params.seed
         domain = request.domain if config.prefix_reuse else None
         runs, ids = ground.prompt_runs, ground.prompt_ids

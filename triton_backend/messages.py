@@ -12,7 +12,7 @@ from builder.artifact.config import Limits
 from triton_backend.request import FinishReason, SamplingParams, TokenLogprobs
 from triton_backend.segments import Segment
 
-VERSION = 3
+VERSION = 4
 """Of the messages. Both ends say theirs first; they serve each other only if it is the same."""
 
 
@@ -103,6 +103,8 @@ class Submit(Struct, frozen=True, array_like=True, tag="submit"):
     terms: Terms = NO_TERMS
     request_id: str = ""
     """The client's own name of it, which a claim's tag is for."""
+    deadline_s: float | None = None
+    """When it ends, done or not: on the monotonic clock, which all processes of a machine share."""
 
 
 class Cancel(Struct, frozen=True, array_like=True, tag="cancel"):
@@ -165,6 +167,10 @@ class News(Struct, frozen=True, array_like=True):
     """Tokens of the prompt that were not computed anew."""
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     """In the first news of choice 0, if asked for: one per token of the prompt but the first."""
+    prompt_token_ids: tuple[int, ...] = ()
+    """The prompt, in the same news."""
+    prompt_token_bytes: tuple[bytes, ...] = ()
+    prompt_top_bytes: tuple[tuple[bytes, ...], ...] = ()
 
     def __repr__(self) -> str:
         """Leave the answer out."""
@@ -258,4 +264,7 @@ def merged(news: list[News]) -> News:
         is_last=last.is_last,
         num_cached_tokens=last.num_cached_tokens,
         prompt_logprobs=news[0].prompt_logprobs,
+        prompt_token_ids=news[0].prompt_token_ids,
+        prompt_token_bytes=news[0].prompt_token_bytes,
+        prompt_top_bytes=news[0].prompt_top_bytes,
     )

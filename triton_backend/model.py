@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 CODES = {
     FailureKind.INVALID: "INVALID_ARG",
     FailureKind.UNAVAILABLE: "UNAVAILABLE",
+    FailureKind.TIMEOUT: "UNAVAILABLE",  # Triton has none for it, and gives its own timeouts this one
     FailureKind.INTERNAL: "INTERNAL",
     FailureKind.CANCELLED: "CANCELLED",
 }

@@ -11,10 +11,14 @@ from typing import NamedTuple
 from builder.errors import RequestError
 from triton_backend.constraint import Constraint
 from triton_backend.field_checks import (
+    MAX_INT32,
+    check_bias,
     check_bool,
     check_count,
+    check_ids,
     check_integer,
     check_number,
+    check_strings,
     check_type,
     shown,
 )
@@ -23,7 +27,6 @@ from triton_backend.groundwork import Groundwork
 GREEDY_BELOW = 1e-3
 """A temperature below this is greedy: logits one hundredth apart differ 20,000-fold in probability."""
 MAX_TEMPERATURE = 100.0
-MAX_INT32 = 2**31 - 1
 MAX_STOP_TOKEN_IDS = 256
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 1024
@@ -201,7 +204,7 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """How likely one token of an answer was: at temperature 1, before bans and cuts."""
+    """How likely one token of a prompt or an answer was: at temperature 1, before bans and cuts."""
 
     logprob: float
     """Natural logarithm of its probability; minus infinity or NaN where the logits say so."""
@@ -241,11 +244,14 @@ class Delta(NamedTuple):
     """Tokens of the prompt whose KV was reused when it was first admitted."""
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     """One per prompt token but the first, if asked for: in the first delta of choice 0, and only there."""
+    prompt_token_ids: tuple[int, ...] = ()
+    """The prompt itself, in the delta that tells its log-probabilities."""
 
     def __repr__(self) -> str:
-        """Show all but what quotes the answer."""
+        """Show all but what quotes the prompt or the answer."""
         shown = self._asdict()
-        del shown["token_ids"], shown["text"], shown["stop_reason"]
+        for name in ("token_ids", "text", "stop_reason", "prompt_token_ids"):
+            del shown[name]
         return f"Delta({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
@@ -266,46 +272,24 @@ def _check_lists(params: SamplingParams) -> None:
     check_count("stop_token_ids", params.stop_token_ids, MAX_STOP_TOKEN_IDS, "ids")
     for index, token_id in enumerate(params.stop_token_ids):
         check_integer(f"stop_token_ids[{index}]", token_id, 0, MAX_INT32)
-    check_count("stop", params.stop, MAX_STOP_STRINGS, "strings")
-    for index, text in enumerate(params.stop):
-        check_type(f"stop[{index}]", text, str)
-        if not 1 <= len(text) <= MAX_STOP_CHARACTERS:
-            raise RequestError(
-                f"stop[{index}] must have 1 to {MAX_STOP_CHARACTERS} characters; got {len(text)}."
-            )
+    check_strings(
+        "stop", params.stop, max_count=MAX_STOP_STRINGS, max_characters=MAX_STOP_CHARACTERS
+    )
     if (num_all := sum(map(len, params.stop))) > MAX_ALL_STOP_CHARACTERS:
         raise RequestError(
             f"stop must have at most {MAX_ALL_STOP_CHARACTERS} characters in all; got {num_all}."
         )
     check_count("logit_bias", params.logit_bias, MAX_LOGIT_BIASES, "pairs")
     for index, pair in enumerate(params.logit_bias):
-        _check_bias(f"logit_bias[{index}]", pair)
+        check_bias(f"logit_bias[{index}]", pair, most=MAX_BIAS)
     if len({token_id for token_id, _ in params.logit_bias}) < len(params.logit_bias):
         raise RequestError("logit_bias must name each id once.")
     check_count("bad_words", params.bad_words, MAX_BAD_WORDS, "words")
     for index, word in enumerate(params.bad_words):
-        _check_bad_word(f"bad_words[{index}]", word)
-    check_count("logits_processors", params.logits_processors, MAX_PROCESSORS, "names")
-    for index, name in enumerate(params.logits_processors):
-        check_type(f"logits_processors[{index}]", name, str)
-        if not 1 <= len(name) <= MAX_PROCESSOR_CHARACTERS:
-            raise RequestError(
-                f"logits_processors[{index}] must have 1 to {MAX_PROCESSOR_CHARACTERS} characters;"
-                f" got {len(name)}."
-            )
-
-
-def _check_bias(name: str, pair: object) -> None:
-    if not isinstance(pair, tuple) or len(pair) != 2:
-        raise RequestError(f"{name} must be a pair of id and bias; got {shown(pair)}.")
-    check_integer(f"the id of {name}", pair[0], 0, MAX_INT32)
-    check_number(f"the bias of {name}", pair[1], -MAX_BIAS, MAX_BIAS)
-
-
-def _check_bad_word(name: str, word: object) -> None:
-    check_type(name, word, tuple)
-    assert isinstance(word, tuple)
-    if not 1 <= len(word) <= MAX_BAD_WORD_TOKENS:
-        raise RequestError(f"{name} must have 1 to {MAX_BAD_WORD_TOKENS} ids; got {len(word)}.")
-    for token_id in word:
-        check_integer(f"an id of {name}", token_id, 0, MAX_INT32)
+        check_ids(f"bad_words[{index}]", word, max_count=MAX_BAD_WORD_TOKENS)
+    check_strings(
+        "logits_processors",
+        params.logits_processors,
+        max_count=MAX_PROCESSORS,
+        max_characters=MAX_PROCESSOR_CHARACTERS,
+    )

@@ -26,6 +26,7 @@ class FailureKind(StrEnum):
 
     INVALID = "invalid"
     UNAVAILABLE = "unavailable"
+    TIMEOUT = "timeout"
     INTERNAL = "internal"
     CANCELLED = "cancelled"
 
@@ -86,7 +87,7 @@ class OpenCall:
     call: Call
     ask: Ask
     deadline_s: float | None = None
-    """On the front's clock."""
+    """On the monotonic clock."""
     is_cancelling: bool = False
     """The host was told; its last news is on the way."""
     news: list[News] = field(default_factory=list)
@@ -199,5 +200,5 @@ def _failure(news: News) -> Failure | None:
         case FinishReason.ERROR:
             return Failure(FailureKind.INTERNAL, news.error or "the engine failed.")
         case FinishReason.TIMEOUT:
-            return Failure(FailureKind.UNAVAILABLE, news.error or "the deadline has passed.")
+            return Failure(FailureKind.TIMEOUT, news.error or "the deadline has passed.")
     return None

@@ -91,12 +91,16 @@ class Sequence:
         return len(self.token_ids) - len(self.request.prompt_token_ids)
 
     @property
+    def asks_prompt_logprobs(self) -> bool:
+        """Whether it tells the log-probabilities of the prompt: one of the choices does, the first."""
+        return self.choice == 0 and self.request.params.prompt_logprobs is not None
+
+    @property
     def first_row(self) -> int:
         """Position of the first token whose logits are still wanted; it and all after it must be computed.
 
         It is the last known one, unless log-probabilities of the prompt are missing.
         """
-        asks = self.request.params.prompt_logprobs is not None and self.choice == 0
-        if asks and len(self.prompt_logprobs) < self.num_prompt - 1:
+        if self.asks_prompt_logprobs and len(self.prompt_logprobs) < self.num_prompt - 1:
             return len(self.prompt_logprobs)
         return len(self.token_ids) - 1

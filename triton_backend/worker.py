@@ -14,6 +14,7 @@ from triton_backend.engine import Engine
 from triton_backend.failures import log_failure
 from triton_backend.messages import Pong, RefusalKind
 from triton_backend.reading import reading_of
+from triton_backend.reasons import Refusal
 from triton_backend.request import Delta, Request
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,11 @@ class Worker:
     def cancel(self, request_id: str) -> None:
         """End a request; the listener hears its last deltas, unless it is over already."""
         self._commands.put(lambda: self._cancel(request_id))
+
+    def note_refusal(self, reason: Refusal) -> None:
+        """Count a request that was refused on its way here."""
+        metrics = self._engine.metrics
+        self._commands.put(lambda: metrics.refused(reason))
 
     def inquire(self, answer: Callable[[Pong], None]) -> None:
         """Call `answer` between two steps, on the worker's thread."""

@@ -204,7 +204,7 @@ COMMIT = {
         "commit", "if run.reason is not None or token_id", "if token_id"
     ),
     "log-probabilities of a prompt are told again after a preemption": Patch(
-        "commit", "if is_first and run.token_ids else ()", "if run.token_ids else ()"
+        "commit", "is_first and run.token_ids and", "run.token_ids and"
     ),
     "a mask hears nothing": Patch("commit", "sequence.mask.accept(token_id)", "pass"),
     "the text of an id that ends is always told": Patch(

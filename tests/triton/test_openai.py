@@ -3,10 +3,8 @@
 import asyncio
 import contextlib
 import http.client
-import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,48 +15,14 @@ from tests.built import compile_model
 from tests.models import smollm2_gguf
 from tests.triton.clients import WAIT_S, Stream, text_of
 from tests.triton.serving import FORERUN, Served, serving
-from triton_backend.launcher.asgi_thread import running_application
+from tests.triton.shims import Shim, client_of, shim_before
 from triton_backend.launcher.deploy import Deployment, deploy
-from triton_backend.openai.model import Model, open_model
-from triton_backend.openai.server import server_config
-from triton_backend.openai.settings import ServedModel, ShimSettings
+from triton_backend.openai.settings import ServedModel
 
 NAME = "smollm2"
 QUESTION = [{"role": "user", "content": "Name three colours."}]
 GREEDY = {"temperature": 0, "max_tokens": 12}
 LONG = {"max_tokens": 4000, "extra_body": {"ignore_eos": True}}
-
-
-@dataclass(frozen=True, slots=True)
-class Shim:
-    """A shim before a server with one deployment."""
-
-    served: Served
-    address: str
-    model: Model
-
-    @property
-    def url(self) -> str:
-        return f"http://{self.address}/v1"
-
-    def post(self, path: str, **body: Any) -> http.client.HTTPConnection:
-        """Send a request, and give the connection that its answer will come on."""
-        connection = http.client.HTTPConnection(self.address, timeout=WAIT_S)
-        content = json.dumps({"model": self.model.name, **body})
-        connection.request("POST", path, content, {"content-type": "application/json"})
-        return connection
-
-
-@contextlib.contextmanager
-def shim_before(served: Served, served_model: ServedModel) -> Iterator[Shim]:
-    settings = ShimSettings(served.addresses.grpc, (served_model,))
-    config = server_config(settings, port=0, drain_s=1)
-    with running_application(config, service="openai") as thread:
-        yield Shim(served, thread.address, open_model(served_model, settings.clock))
-
-
-def client_of(shim: Shim) -> openai.OpenAI:
-    return openai.OpenAI(base_url=shim.url, api_key="none", max_retries=0, timeout=WAIT_S)
 
 
 @pytest.fixture(scope="module")

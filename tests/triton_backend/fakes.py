@@ -19,7 +19,7 @@ class FakeText:
         """Count the answers; so an idle stage is false, and must be used all the same."""
         return len(self.live)
 
-    def opens_text(self, prompt_token_ids: Sequence[int]) -> bool:
+    def opens_text(self, prompt_token_ids: Sequence[int]) -> bool:  # noqa: ARG002
         return False
 
     def start(self, answer_id: tuple[str, int], request) -> None:

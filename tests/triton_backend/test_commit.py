@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.triton_backend.committing import commit_one, started
 from tests.triton_backend.fakes import FakeText
 from tests.triton_backend.making import make_sequence
 from triton_backend.commit import commit, cut_off
@@ -29,20 +30,6 @@ class BrokenText(FakeText):
         if answer_id == ("bad", 0):
             raise KeyError(QUOTE)
         return super().finish(answer_id)
-
-
-def started(stage: TextStage, *sequences: Sequence) -> None:
-    for sequence in sequences:
-        stage.start(sequence.answer_id, sequence.request)
-
-
-def commit_one(
-    sequence: Sequence, token_id: Drawn, stage: TextStage, *, count: int | None = None
-) -> Delta:
-    """Commit a step that computes all that is pending of a sequence, or `count` tokens."""
-    share = Scheduled(sequence, sequence.num_pending if count is None else count, 1)
-    (delta,) = commit(StepPlan((share,), ()), [token_id], text_stage=stage)
-    return delta
 
 
 @pytest.fixture
@@ -244,20 +231,6 @@ def test_logprobs_are_those_of_the_tokens_that_were_taken(stage: FakeText) -> No
     share = Scheduled(sequence, 3, 3, (5, 6))
     (delta,) = commit(StepPlan((share,)), [5, 9, 7], text_stage=stage, logprobs=told)
     assert delta.logprobs == (told[0], told[1])
-
-
-def test_logprobs_of_a_prompt_are_kept_until_its_first_token_and_told_once(
-    stage: FakeText,
-) -> None:
-    sequence = make_sequence("a", 3, prompt_logprobs=0)
-    started(stage, sequence)
-    told = {row: TokenLogprobs(-float(row), 1, (), ()) for row in range(2)}
-    plan = StepPlan((Scheduled(sequence, 1, 1),))
-    assert commit(plan, [NoToken.BROKEN], text_stage=stage, logprobs=told) == []
-    plan = StepPlan((Scheduled(sequence, 2, 2),))
-    (delta,) = commit(plan, [NoToken.BROKEN, 4], text_stage=stage, logprobs={0: told[1]})
-    assert delta.prompt_logprobs == (told[0], told[1])
-    assert commit_one(sequence, 5, stage).prompt_logprobs == ()
 
 
 def test_a_stopping_id_gives_its_text_where_the_request_includes_stops(stage: FakeText) -> None:

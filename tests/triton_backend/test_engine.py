@@ -1,6 +1,5 @@
 """The engine, case by case; `test_workloads.py` has the mixtures."""
 
-from collections.abc import Collection
 from itertools import count
 
 import pytest

@@ -152,18 +152,28 @@ def test_a_client_that_leaves_cancels_its_request_once(stage: FrontStage) -> Non
     assert call.failure.kind is FailureKind.CANCELLED
 
 
-def test_a_request_whose_time_is_up_fails_and_is_cancelled(stage: FrontStage) -> None:
+def test_the_host_hears_when_a_request_ends(stage: FrontStage) -> None:
+    stage.take()
+    stage.take(timeout_s=5.0)
+    told = [stage.host.next() for _ in range(2)]
+    assert [submit.deadline_s for submit in told if isinstance(submit, Submit)] == [None, 105.0]
+
+
+def test_a_deadline_that_the_host_does_not_keep_is_kept_by_the_front(stage: FrontStage) -> None:
     late, patient = stage.take(timeout_s=5.0), stage.take(timeout_s=50.0)
     assert [type(stage.host.next()) for _ in range(2)] == [Submit, Submit]
     stage.host.tell(1, "a")
     late.await_responses()
-    stage.clock.now_s += 6
-    assert stage.host.next() == Cancel(1)
+    stage.clock.now_s += 5 + fronts.OVERDUE_S
+    stage.take().has_left = True
+    assert isinstance(stage.host.next(), Submit)
+    assert stage.host.next() == Cancel(3)  # so it has looked at all
+    assert late.num_ends == 0
+    stage.clock.now_s += fronts.OVERDUE_S
     late.await_end()
-    assert late.failure is not None
-    assert late.failure.kind is FailureKind.UNAVAILABLE
-    assert late.failure.message == "the timeout of the request has passed."
-    stage.host.tell(1, "", FinishReason.CANCELLED)  # comes too late to count
+    assert late.failure == fronts.LATE
+    assert fronts.LATE.kind is FailureKind.TIMEOUT
+    stage.host.tell(1, "", FinishReason.TIMEOUT)  # comes too late to count
     stage.host.tell(2, "b", FinishReason.STOP)
     patient.await_end()
     assert patient.failure is None

@@ -2,32 +2,26 @@
 
 import logging
 import threading
-import time
 from typing import Any
 
-import msgspec
 import pytest
 
 from builder.errors import ArtifactError
 from tests.triton_backend.host_stage import (
     HELLO,
     PATIENCE_S,
-    SECRET,
     Stage,
     answer,
     await_true,
     submit,
 )
 from triton_backend import joined_front
-from triton_backend.link import Link
 from triton_backend.messages import (
     VERSION,
     Busy,
     Cancel,
-    Claim,
     Deltas,
     Failed,
-    FromHost,
     Join,
     Leave,
     News,
@@ -37,11 +31,9 @@ from triton_backend.messages import (
     RefusalKind,
     Refused,
     Submit,
-    Terms,
     TokenIds,
 )
 from triton_backend.request import FinishReason, SamplingParams
-from triton_backend.tenancy import sign
 
 
 def test_a_front_waits_until_the_engine_is_loaded(stage: Stage) -> None:
@@ -136,7 +128,7 @@ def test_an_id_may_be_used_again_after_its_end(served: Stage) -> None:
         (
             submit(1, prompt=PlainText("panic")),
             RefusalKind.INTERNAL,
-            "encoding the prompt failed with PanicError.",
+            "reading the request failed with PanicError.",
         ),
     ],
 )
@@ -240,58 +232,6 @@ def test_ending_sends_what_was_heard_before(served: Stage) -> None:
     assert link.receive() is None
 
 
-def claimed(number: int, tenant: str, **terms: Any) -> Submit:
-    """Submit a prompt of three blocks as somebody whom the shim vouches for."""
-    expires_s, request_id = int(time.time()) + 60, f"r-{number}"
-    tag = sign(SECRET, tenant=tenant, request_id=request_id, expires_s=expires_s)
-    return Submit(
-        number,
-        TokenIds(tuple(range(12))),
-        SamplingParams(temperature=0, max_tokens=1),
-        Terms(claim=Claim(tenant, expires_s, tag), **terms),
-        request_id,
-    )
-
-
-def num_cached(link: Link[FromHost], request: Submit) -> int:
-    link.send(request)
-    return answer(link, request.id)[-1].num_cached_tokens
-
-
-def test_a_tenant_shares_with_itself_over_all_fronts_and_with_nobody_else(served: Stage) -> None:
-    first, second = served.join(), served.join()
-    assert num_cached(first, claimed(1, "alice")) == 0
-    assert num_cached(second, claimed(1, "bob")) == 0
-    assert num_cached(second, claimed(2, "alice")) > 0
-    assert num_cached(first, claimed(2, "bob")) > 0
-
-
-def test_without_a_tag_nothing_is_shared(served: Stage) -> None:
-    link = served.join()
-    assert num_cached(link, claimed(1, "alice")) == 0
-    forged = claimed(2, "alice").terms
-    for number in (3, 4):
-        nobody = msgspec.structs.replace(claimed(number, "alice"), terms=Terms())
-        assert num_cached(link, nobody) == 0
-        replayed = msgspec.structs.replace(claimed(number + 10, "alice"), terms=forged)
-        assert num_cached(link, replayed) == 0
-
-
-def test_a_salt_narrows_what_is_shared(served: Stage) -> None:
-    link = served.join()
-    assert num_cached(link, claimed(1, "alice", cache_salt="a")) == 0
-    assert num_cached(link, claimed(2, "alice")) == 0
-    assert num_cached(link, claimed(3, "alice", cache_salt="b")) == 0
-    assert num_cached(link, claimed(4, "alice", cache_salt="a")) > 0
-
-
-def test_what_is_not_to_be_stored_is_not_found_again(served: Stage) -> None:
-    link = served.join()
-    assert num_cached(link, claimed(1, "alice", store=False)) == 0
-    assert num_cached(link, claimed(2, "alice")) == 0
-    assert num_cached(link, claimed(3, "alice", store=False)) > 0
-
-
 def test_choices_are_numbered_and_the_last_news_says_so(served: Stage) -> None:
     link = served.join()
     params = SamplingParams(seed=1, max_tokens=3, num_choices=3, prompt_logprobs=0)
@@ -305,3 +245,15 @@ def test_choices_are_numbered_and_the_last_news_says_so(served: Stage) -> None:
     assert [news.is_last for news in heard].count(True) == 1
     (told,) = [news for news in heard if news.prompt_logprobs]
     assert (told.choice, len(told.prompt_logprobs)) == (0, 2)
+    assert told.prompt_token_ids == (3, 1, 4)
+    assert told.prompt_token_bytes == (b"<3>", b"<1>", b"<4>")
+    assert told.prompt_top_bytes == ((), ())
+
+
+def test_the_likeliest_tokens_of_a_prompt_come_with_their_bytes(served: Stage) -> None:
+    link = served.join()
+    params = SamplingParams(max_tokens=1, prompt_logprobs=2)
+    link.send(Submit(1, TokenIds((3, 1)), params))
+    (news,) = answer(link, 1)
+    (told,) = news.prompt_logprobs
+    assert news.prompt_top_bytes == (tuple(b"<%d>" % each for each in told.top_ids),)

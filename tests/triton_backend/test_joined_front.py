@@ -1,5 +1,7 @@
 """Prompts of fronts on their way to the worker: bounded, counted, and forgotten when nobody wants them any more."""
 
+import time
+
 import pytest
 
 from tests.triton_backend.host_stage import Stage, answer, await_true, submit
@@ -42,6 +44,16 @@ def hold_encoding(served: Stage) -> Link[FromHost]:
     return link
 
 
+def ends(link: Link[FromHost], count: int) -> dict[int, FinishReason]:
+    """Hear everything until so many requests are over; give how each ended."""
+    ended: dict[int, FinishReason] = {}
+    while len(ended) < count:
+        message = link.receive()
+        assert isinstance(message, Deltas)
+        ended |= {news.id: news.finish_reason for news in message.news if news.finish_reason}
+    return ended
+
+
 @pytest.mark.parametrize("leaves", [True, False])
 def test_what_is_cancelled_or_left_behind_is_never_encoded(served: Stage, leaves: bool) -> None:
     link = hold_encoding(served)
@@ -71,17 +83,37 @@ def test_more_prompts_than_may_wait_are_refused_and_those_that_wait_are_counted(
     refused = link.receive()
     assert isinstance(refused, Refused)
     assert (refused.id, refused.kind) == (7, RefusalKind.UNAVAILABLE)
-    assert refused.message.startswith("the queue is full: 5 prompts of 15 characters wait")
+    assert refused.message.startswith(
+        "the queue is full: the texts of 5 requests, 15 characters, wait"
+    )
     link.send(Ping())
     pong = link.receive()
     assert isinstance(pong, Pong)
     assert (pong.num_waiting, pong.num_running) == (6, 0)
     served.model.may_encode.set()
-    ended: set[int] = set()
-    while ended != set(range(1, 7)):
-        message = link.receive()
-        assert isinstance(message, Deltas)
-        ended |= {news.id for news in message.news if news.finish_reason is not None}
+    assert ends(link, 6).keys() == set(range(1, 7))
+
+
+def test_a_prompt_that_waits_past_its_deadline_is_never_encoded(served: Stage) -> None:
+    link = hold_encoding(served)
+    link.send(submit(2))
+    link.send(submit(3, deadline_s=time.monotonic() + 0.05))
+    (news,) = answer(link, 3)
+    assert (news.finish_reason, news.is_last) == (FinishReason.TIMEOUT, True)
+    assert news.error == "the deadline passed before the request was read."
+    await_true(lambda: len(served.prompts) == 2)
+    link.send(Cancel(3))  # the front may have been as fast
+    served.model.may_encode.set()
+    assert ends(link, 2) == {1: FinishReason.LENGTH, 2: FinishReason.LENGTH}
+    assert served.model.num_begun == 2
+
+
+def test_a_request_whose_deadline_passes_in_the_engine_is_ended_there(served: Stage) -> None:
+    link = hold_encoding(served)
+    link.send(submit(2, deadline_s=time.monotonic() + 1000))
+    served.engine._clock = lambda: time.monotonic() + 2000
+    served.model.may_encode.set()
+    assert ends(link, 2) == {1: FinishReason.LENGTH, 2: FinishReason.TIMEOUT}
 
 
 def test_a_refusal_of_a_cancelled_request_is_not_told(served: Stage) -> None:

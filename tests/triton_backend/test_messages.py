@@ -68,6 +68,7 @@ FROM_FRONT = [
         SamplingParams(constraint=Constraint(ConstraintKind.REGEX, "words")),
         Terms(Claim("words", 2**40, "words"), "words", False, -2, ("words",)),
         "r-1",
+        12.5,
     ),
     *(Submit(2**40, prompt, SamplingParams(stop=("words",), logprobs=3)) for prompt in PROMPTS),
 ]
@@ -132,6 +133,10 @@ def test_merged_news_tells_all_that_its_pieces_tell(cuts: list[int]) -> None:
             stop_reason=None,
             error="why" if end == 10 else None,
             logprobs=(TOLD,) * (end - start),
+            prompt_logprobs=() if start else (TOLD,),
+            prompt_token_ids=() if start else (1, 2),
+            prompt_token_bytes=() if start else (b"a", b"b"),
+            prompt_top_bytes=() if start else ((b"a",),),
             top_bytes=((b"a", b"b"),) * (end - start),
         )
 

@@ -233,11 +233,11 @@ def test_a_choice_that_fails_ends_the_call_and_the_others_are_not_heard(
     assert (call.responses, call.num_ends) == ([], 1)
 
 
-def test_a_deadline_that_passed_is_told_as_unavailable(responder: Responder) -> None:
+def test_a_deadline_that_passed_is_told_as_such(responder: Responder) -> None:
     call = FakeCall()
     late = News(
         1, (), "", (), 3, 1, FinishReason.TIMEOUT, error="the deadline passed.", is_last=True
     )
     responder.add([(opened(call), late)])
     call.await_end()
-    assert call.failure == Failure(FailureKind.UNAVAILABLE, "the deadline passed.")
+    assert call.failure == Failure(FailureKind.TIMEOUT, "the deadline passed.")

@@ -88,13 +88,19 @@ ALWAYS: tuple[Output, ...] = (
 
 
 def _logprobs(
-    prefix: str, told_in: Callable[[News], Iterable[TokenLogprobs]]
+    prefix: str,
+    told_in: Callable[[News], Iterable[TokenLogprobs]],
+    top_bytes_in: Callable[[News], Iterable[Iterable[bytes]]],
 ) -> tuple[Output, ...]:
     """Give the outputs that tell of tokens: how likely each was, and which were likeliest in its place."""
     return (
         (
             Tensor(f"{prefix}logprobs", "FP32", -1),
             lambda news: floats(*(told.logprob for told in told_in(news))),
+        ),
+        (
+            Tensor(f"{prefix}ranks", "INT32", -1),
+            lambda news: integers(*(told.rank for told in told_in(news))),
         ),
         (
             Tensor(f"{prefix}top_ids", "INT32", -1),
@@ -104,24 +110,26 @@ def _logprobs(
             Tensor(f"{prefix}top_logprobs", "FP32", -1),
             lambda news: floats(*chain.from_iterable(told.top_logprobs for told in told_in(news))),
         ),
+        (
+            Tensor(f"{prefix}top_bytes", "STRING", -1),
+            lambda news: strings(*chain.from_iterable(top_bytes_in(news))),
+        ),
     )
 
 
-ASKED: tuple[Output, ...] = (
-    *_logprobs("", lambda news: news.logprobs),
-    (
-        Tensor("top_bytes", "STRING", -1),
-        lambda news: strings(*chain.from_iterable(news.top_bytes)),
-    ),
-)
-"""Only where the request has `logprobs`. The `top_` ones are `[tokens, k]`, flattened."""
+ASKED = _logprobs("", lambda news: news.logprobs, lambda news: news.top_bytes)
+"""Only where the request has `logprobs`. The `top_` ones are `[tokens, k]`, flattened; a rank of 1 is the likeliest."""
 
-OF_PROMPT = _logprobs("prompt_", lambda news: news.prompt_logprobs)
-"""The same of the prompt, but for its first token, where the request has `prompt_logprobs`: in the first response of
-choice 0, and empty in all others."""
+OF_PROMPT: tuple[Output, ...] = (
+    (Tensor("prompt_token_ids", "INT32", -1), lambda news: integers(*news.prompt_token_ids)),
+    (Tensor("prompt_token_bytes", "STRING", -1), lambda news: strings(*news.prompt_token_bytes)),
+    *_logprobs("prompt_", lambda news: news.prompt_logprobs, lambda news: news.prompt_top_bytes),
+)
+"""The same of the prompt where the request has `prompt_logprobs`: in the first response of choice 0, and empty in all
+others. Its ids and bytes are of all its tokens, the rest is of all but the first, which nothing stands before."""
 
 OUTPUTS = tuple(tensor for tensor, _ in ALWAYS + ASKED + OF_PROMPT)
-BYTES = frozenset({"token_bytes", "top_bytes"})
+BYTES = frozenset({"token_bytes", "top_bytes", "prompt_token_bytes", "prompt_top_bytes"})
 """They may hold a part of a character, which JSON can't. Triton's generate calls, which answer in JSON, want all outputs."""
 PROMPTS = ("token_ids", "text", "segments")
 

@@ -27,6 +27,7 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "length_penalty": (1,),
     "logits_processors": ([],),
     "lora_name": (),
+    # Triton's vLLM backend has no output for them: it would compute them, and drop them.
     "prompt_logprobs": (),
     "skip_special_tokens": (True,),
     "spaces_between_special_tokens": (True, False),

@@ -10,19 +10,20 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from triton_backend.openai import sse
+from triton_backend.openai.asks import Ask
 from triton_backend.openai.connection import JSON, while_connected
+from triton_backend.openai.deltas import AnswerDelta
 from triton_backend.openai.errors import ApiError
-from triton_backend.openai.face import AnswerDelta, Ask, Face
+from triton_backend.openai.face import Face
 from triton_backend.openai.model import Model
-from triton_backend.openai.replies import Reply, Usage, usage_of
-
-Deltas = AsyncGenerator[tuple[int, AnswerDelta], None]
+from triton_backend.openai.prompts import Deltas, telling_prompts
+from triton_backend.openai.replies import PromptLogprobs, Reply, Usage, usage_of
 
 
 class Shape(Protocol):
@@ -42,6 +43,9 @@ class Shape(Protocol):
     def whole(self, index: int, delta: AnswerDelta) -> Any:
         """Give the choice of an answer that came in one delta."""
 
+    def prompt_logprobs(self, delta: AnswerDelta) -> PromptLogprobs | UnsetType:
+        """Give what is told of the prompt beside the choices, given the first answer to it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -58,7 +62,9 @@ class Job:
 
     def deltas(self, face: Face) -> Deltas:
         """Let `face` answer."""
-        return face.answer(self.shape.model.name, self.id, self.asks, tenant=self.tenant)
+        deltas = face.answer(self.shape.model.name, self.id, self.asks, tenant=self.tenant)
+        is_told = self.asks[0].params.prompt_logprobs is not None
+        return telling_prompts(deltas) if is_told else deltas
 
     def reply(self, kind: str, choices: Sequence[Any], usage: Usage | None) -> Reply:
         """Put choices into an object of this request; None leaves `usage` out, or null in streams."""
@@ -91,7 +97,10 @@ class WholeAnswer:
         job = self._job
         answers = dict(await while_connected(receive, self._collected()))
         choices = [job.shape.whole(index, answers[index]) for index in sorted(answers)]
-        reply = job.reply(job.shape.whole_object, choices, usage_of(list(answers.values())))
+        reply = msgspec.structs.replace(
+            job.reply(job.shape.whole_object, choices, usage_of(list(answers.values()))),
+            prompt_logprobs=job.shape.prompt_logprobs(answers[0]),
+        )
         await Response(msgspec.json.encode(reply), media_type=JSON)(scope, receive, send)
 
     async def _collected(self) -> list[tuple[int, AnswerDelta]]:

@@ -18,15 +18,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from triton_backend.openai.answering import Job, Shape, StreamedAnswer, WholeAnswer
+from triton_backend.openai.asks import Ask
 from triton_backend.openai.chat import ChatShape, chat_ask
+from triton_backend.openai.completion_request import CompletionRequest
 from triton_backend.openai.completions import CompletionShape, completion_asks
 from triton_backend.openai.connection import JSON, read_json_body
 from triton_backend.openai.errors import ApiError, shown, unavailable
-from triton_backend.openai.face import Ask, Face
+from triton_backend.openai.face import Face
 from triton_backend.openai.gate import Gate
 from triton_backend.openai.model import Model, open_model
 from triton_backend.openai.replies import ModelCard, ModelList
-from triton_backend.openai.schema import Body, ChatRequest, CommonFields, CompletionRequest, decode
+from triton_backend.openai.schema import Body, ChatRequest, CommonFields, decode
 from triton_backend.openai.settings import ShimSettings
 from triton_backend.openai.vouching import Vouching
 
@@ -113,15 +115,15 @@ class Shim:
         fields = await self._fields(request, ChatRequest)
         model = self._model(fields.model)
         asks = [await chat_ask(fields, model)]
-        shape = ChatShape(model, has_logprobs=bool(fields.logprobs), num_choices=fields.num_choices)
-        return self._answer(request, fields, asks=asks, shape=shape)
+        return self._answer(request, fields, asks=asks, shape=ChatShape(model, fields))
 
     async def complete(self, request: Request) -> Answer:
         """Continue texts."""
         fields = await self._fields(request, CompletionRequest)
         model = self._model(fields.model)
-        asks = completion_asks(fields, self._settings.max_prompts)
-        shape = CompletionShape(model, num_logprobs=fields.logprobs)
+        prompts = fields.prompts(self._settings.max_prompts)
+        asks = completion_asks(fields, prompts)
+        shape = CompletionShape(model, fields, prompts)
         return self._answer(request, fields, asks=asks, shape=shape)
 
     async def _fields(self, request: Request, kind: type[Body]) -> Body:

@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec import UNSET, UnsetType
+
 from builder.errors import CheckpointError, RequestError
+from triton_backend.openai.asks import Ask, segments_prompt
+from triton_backend.openai.deltas import AnswerDelta
 from triton_backend.openai.errors import SERVER, ApiError, refused, shown
-from triton_backend.openai.face import AnswerDelta, Ask, segments_prompt
-from triton_backend.openai.logprobs import chat_logprobs
+from triton_backend.openai.logprobs import chat_logprobs, prompt_logprobs
 from triton_backend.openai.model import Model
 from triton_backend.openai.replies import (
     ChatChoice,
@@ -15,6 +18,7 @@ from triton_backend.openai.replies import (
     ChatLogprobs,
     Message,
     MessageDelta,
+    PromptLogprobs,
 )
 from triton_backend.openai.schema import ChatRequest
 
@@ -46,7 +50,7 @@ async def chat_ask(request: ChatRequest, model: Model) -> Ask:
     try:
         segments = await asyncio.to_thread(model.chat_template.render, messages, **variables)
     except RequestError as error:
-        raise refused(str(error)) from None
+        raise refused(str(error), request.names) from None
     except CheckpointError as error:
         raise ApiError(500, str(error), kind=SERVER, code="internal") from None
     return Ask(
@@ -54,7 +58,7 @@ async def chat_ask(request: ChatRequest, model: Model) -> Ask:
         params,
         is_streamed=bool(request.stream),
         terms=request.terms,
-        constraint_field=request.constraint_field,
+        names=request.names,
     )
 
 
@@ -65,11 +69,12 @@ class ChatShape:
     whole_object = "chat.completion"
     chunk_object = "chat.completion.chunk"
 
-    def __init__(self, model: Model, *, has_logprobs: bool, num_choices: int = 1) -> None:
-        """Shape so many answers of `model` to one chat."""
+    def __init__(self, model: Model, request: ChatRequest) -> None:
+        """Shape answers of `model`."""
         self.model = model
-        self._num_choices = num_choices
-        self._has_logprobs = has_logprobs
+        self._num_choices = request.num_choices
+        self._has_logprobs = bool(request.logprobs)
+        self._num_prompt_logprobs = request.prompt_logprobs
 
     def opening(self) -> list[ChatChunkChoice]:
         """Give what a stream begins with: the role, of each answer."""
@@ -92,6 +97,12 @@ class ChatShape:
             logprobs=self._logprobs(delta),
             finish_reason=str(delta.finish_reason),
         )
+
+    def prompt_logprobs(self, delta: AnswerDelta) -> PromptLogprobs | UnsetType:
+        """Describe the prompt, if asked for."""
+        if self._num_prompt_logprobs is None or delta.prompt is None:
+            return UNSET
+        return prompt_logprobs(self.model.tokenizer, delta.prompt, self._num_prompt_logprobs)
 
     def _logprobs(self, delta: AnswerDelta) -> ChatLogprobs | None:
         return chat_logprobs(self.model.tokenizer, delta.tokens) if self._has_logprobs else None

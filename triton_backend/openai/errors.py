@@ -7,6 +7,7 @@ names that a client made up are shown cut short.
 import re
 from collections.abc import Mapping
 from dataclasses import fields
+from types import MappingProxyType
 
 import grpc
 import msgspec
@@ -19,10 +20,16 @@ INVALID = "invalid_request_error"
 SERVER = "server_error"
 RETRY_AFTER_S = 1
 MAX_SHOWN_CHARACTERS = 64
+_NAMES = {
+    "include_stop": "include_stop_str_in_output",
+    "num_choices": "n",
+    "prompt_token_ids": "prompt",
+}
+"""What clients call fields that the engine calls otherwise."""
 _OURS = (
+    *_NAMES.values(),
     "messages",
-    "prompt",
-    "n",
+    "max_completion_tokens",
     "structured_outputs",
     "response_format",
     "priority",
@@ -70,30 +77,31 @@ def shown(text: str) -> str:
     return text if len(text) <= MAX_SHOWN_CHARACTERS else text[:MAX_SHOWN_CHARACTERS] + "..."
 
 
-def refused(message: str, *, constraint_field: str = "constraint") -> ApiError:
+def refused(message: str, names: Mapping[str, str] = MappingProxyType({})) -> ApiError:
     """Describe a request that the engine's own rules refuse; their messages open with the field.
 
-    `constraint_field` is what the client calls the constraint.
+    `names` says what the client calls further fields that the engine calls otherwise.
     """
+    message = _in_clients_words(message, {**_NAMES, **names})
     if _TOO_LONG.search(message):
         # Clients that don't read the code look for OpenAI's words.
         text = f"this model's maximum context length is exceeded: {message}"
         return ApiError(400, text, code="context_length_exceeded")
-    message = message.replace("prompt_token_ids", "prompt", 1)
-    message = message.replace("constraint.text", constraint_field, 1)
     field = _FIELD.match(message)
     return ApiError(400, message, param=field and field.group(), code="invalid_value")
 
 
-def failed(message: str, *, constraint_field: str = "constraint") -> ApiError:
-    """Describe an error that came inside a stream.
+def failed(message: str, names: Mapping[str, str] = MappingProxyType({})) -> ApiError:
+    """Describe an error that came inside a stream; `names` are those of `refused`.
 
     Only refusals are quoted: what else fails is for the logs of the servers behind.
     """
     kind, _, text = message.partition(": ")
     match kind:
         case FailureKind.INVALID:
-            return refused(text, constraint_field=constraint_field)
+            return refused(text, names)
+        case FailureKind.TIMEOUT:
+            return late()
         case FailureKind.INTERNAL:
             return internal()
         case FailureKind.CANCELLED:
@@ -106,15 +114,20 @@ def ended(code: grpc.StatusCode) -> ApiError:
     """Describe a call that ended with a status that is not OK."""
     match code:
         case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return ApiError(
-                504,
-                "the answer was not finished in the time allowed; ask for fewer tokens.",
-                kind=SERVER,
-                code="timeout",
-            )
+            return late()
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
             return unavailable()
     return internal()
+
+
+def late() -> ApiError:
+    """Describe an answer whose deadline has passed."""
+    return ApiError(
+        504,
+        "the answer was not finished in the time allowed; ask for fewer tokens.",
+        kind=SERVER,
+        code="timeout",
+    )
 
 
 def unavailable() -> ApiError:
@@ -138,3 +151,10 @@ def internal() -> ApiError:
     return ApiError(
         500, "the server failed on this request; its log says how.", kind=SERVER, code="internal"
     )
+
+
+def _in_clients_words(message: str, names: Mapping[str, str]) -> str:
+    """Put the client's names in place of the engine's, wherever they stand as words of their own."""
+    longest_first = sorted(names, key=len, reverse=True)
+    engines = re.compile(rf"(?<![\w.])(?:{'|'.join(map(re.escape, longest_first))})(?!\w)")
+    return engines.sub(lambda found: names[found[0]], message)

@@ -23,7 +23,6 @@ NOT_YET: dict[str, tuple[object, ...]] = {
     "prediction": (),
     "prompt_cache_options": (),
     "prompt_cache_retention": (),
-    "prompt_logprobs": (),
     "reasoning_effort": (),
     "service_tier": ("auto", "default"),
     "skip_special_tokens": (True,),

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from triton_backend.openai.face import AnswerDelta
+from triton_backend.openai.deltas import AnswerDelta
 
 
 class TopLogprob(msgspec.Struct, frozen=True):
@@ -37,9 +37,22 @@ class CompletionLogprobs(msgspec.Struct, frozen=True):
     """The tokens of a completion, or of a piece of it, in columns."""
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]] | None
+    token_logprobs: list[float | None]
+    """None for the first token of a prompt, which nothing stands before."""
+    top_logprobs: list[dict[str, float] | None] | None
     text_offset: list[int]
+
+
+class PromptLogprob(msgspec.Struct, frozen=True):
+    """A token that stands, or could have stood, at a place of the prompt; vLLM's shape."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[int, PromptLogprob] | None]
+"""By token id, for each token of a prompt; None for the first."""
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -82,6 +95,7 @@ class CompletionChoice(msgspec.Struct, frozen=True):
     text: str
     logprobs: CompletionLogprobs | None = None
     finish_reason: str | None = None
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
 class PromptTokensDetails(msgspec.Struct, frozen=True):
@@ -109,6 +123,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     system_fingerprint: str
     choices: Sequence[Any]
     usage: Usage | UnsetType | None = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+    """Of a chat; completions have them in their choices."""
 
 
 class ModelCard(msgspec.Struct, frozen=True):

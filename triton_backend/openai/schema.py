@@ -5,6 +5,7 @@ change an answer is ignored.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -14,6 +15,7 @@ from builder.errors import RequestError
 from triton_backend.constraint import Constraint
 from triton_backend.faces.forerun_fields import MAX_SALT_CHARACTERS
 from triton_backend.faces.structured_fields import read_constraint
+from triton_backend.field_checks import MAX_INT32
 from triton_backend.messages import Terms
 from triton_backend.openai.errors import ApiError, refused, shown
 from triton_backend.openai.not_yet import without_idle
@@ -21,7 +23,7 @@ from triton_backend.openai.response_format import FORMATS, ResponseFormat, const
 from triton_backend.request import (
     MAX_BIAS,
     MAX_CHOICES,
-    MAX_INT32,
+    MAX_LOGPROBS,
     MAX_PENALTY,
     MAX_PRIORITY,
     SamplingParams,
@@ -30,7 +32,6 @@ from triton_backend.request import (
 Body = TypeVar("Body", bound="CommonFields")
 
 TokenId = Annotated[int, Meta(ge=0, le=MAX_INT32)]
-TokenIds = Annotated[list[TokenId], Meta(min_length=1)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=1, le=MAX_INT32)]
 Penalty = Annotated[float, Meta(ge=-MAX_PENALTY, le=MAX_PENALTY)]
@@ -72,6 +73,7 @@ class CommonFields(msgspec.Struct, frozen=True, kw_only=True):
     repetition_penalty: float | None = None
     bad_words: list[str] | None = None
     structured_outputs: dict[str, Any] | None = None
+    prompt_logprobs: Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] | None = None
     priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | None = None
     cache_salt: Annotated[str, Meta(min_length=1, max_length=MAX_SALT_CHARACTERS)] | None = None
     # Harmless: they label the request, or hint at where to run it.
@@ -100,11 +102,14 @@ class CommonFields(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def constraint_field(self) -> str:
-        """Name the field that the constraint comes from."""
-        return "structured_outputs" if self.structured_outputs else "response_format"
+    def names(self) -> Mapping[str, str]:
+        """Say what fields are called here that the engine calls otherwise."""
+        field = "structured_outputs" if self.structured_outputs else "response_format"
+        return {"constraint": field, "constraint.text": field}
 
-    def sampling(self, *, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
+    def sampling(
+        self, *, max_tokens: int | None, logprobs: int | None, prompt_logprobs: int | None
+    ) -> SamplingParams:
         """Give the sampling parameters for an answer of at most `max_tokens`.
 
         Raises:
@@ -122,6 +127,7 @@ class CommonFields(msgspec.Struct, frozen=True, kw_only=True):
             "ignore_eos": self.ignore_eos,
             "include_stop": self.include_stop_str_in_output,
             "logprobs": logprobs,
+            "prompt_logprobs": prompt_logprobs,
             "num_choices": self.n,
             "min_p": self.min_p,
             "repetition_penalty": self.repetition_penalty,
@@ -135,7 +141,7 @@ class CommonFields(msgspec.Struct, frozen=True, kw_only=True):
                 **{name: value for name, value in given.items() if value is not None}
             )
         except RequestError as error:
-            raise refused(str(error)) from None
+            raise refused(str(error), self.names) from None
 
     def _constraint(self) -> Constraint | None:
         """Give what the answer must conform to.
@@ -163,6 +169,14 @@ class ChatRequest(CommonFields, frozen=True, kw_only=True):
     """Beyond OpenAI: further variables of the chat template."""
 
     @property
+    def names(self) -> Mapping[str, str]:
+        """Say what fields are called here that the engine calls otherwise."""
+        names = {**super().names, "prompt_token_ids": "messages"}
+        return names | (
+            {"max_tokens": "max_completion_tokens"} if self.max_completion_tokens else {}
+        )
+
+    @property
     def params(self) -> SamplingParams:
         """Give the sampling parameters.
 
@@ -175,49 +189,8 @@ class ChatRequest(CommonFields, frozen=True, kw_only=True):
         return self.sampling(
             max_tokens=self.max_completion_tokens or self.max_tokens,
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
+            prompt_logprobs=self.prompt_logprobs,
         )
-
-
-class CompletionRequest(CommonFields, frozen=True, kw_only=True):
-    """Body of POST /v1/completions."""
-
-    prompt: str | list[Any]
-    """A text, texts, token ids, or lists of token ids."""
-    logprobs: Annotated[int, Meta(ge=0, le=5)] | None = None
-
-    @property
-    def params(self) -> SamplingParams:
-        """Give the sampling parameters.
-
-        Raises:
-            ApiError: they contradict each other or the engine's rules.
-        """
-        return self.sampling(max_tokens=self.max_tokens, logprobs=self.logprobs)
-
-    def prompts(self, max_prompts: int) -> list[str | list[int]]:
-        """Give every prompt, as text or as token ids.
-
-        Raises:
-            ApiError: there is none, there are too many, or one has a wrong type.
-        """
-        prompts = self._listed_prompts()
-        if not 1 <= len(prompts) <= max_prompts:
-            text = f"prompt must hold 1 to {max_prompts} prompts; got {len(prompts)}."
-            raise ApiError(400, text, param="prompt", code="invalid_value")
-        return prompts
-
-    def _listed_prompts(self) -> list[Any]:
-        if isinstance(self.prompt, str):
-            return [self.prompt]
-        first = next(iter(self.prompt), None)
-        try:
-            if isinstance(first, int):
-                return [msgspec.convert(self.prompt, TokenIds)]
-            if isinstance(first, list):
-                return msgspec.convert(self.prompt, list[TokenIds])
-            return msgspec.convert(self.prompt, list[str])
-        except msgspec.ValidationError as error:
-            raise _invalid(str(error).replace("`$", "`$.prompt")) from None
 
 
 def decode(body: bytes, kind: type[Body]) -> Body:
@@ -237,15 +210,19 @@ def decode(body: bytes, kind: type[Body]) -> Body:
     try:
         request = msgspec.convert(carried_out, kind)
     except msgspec.ValidationError as error:
-        raise _invalid(str(error)) from None
-    if request.stream_options is not None and not request.stream:
-        raise ApiError(
-            400,
-            "stream_options is allowed only where stream is true.",
-            param="stream_options",
-            code="invalid_value",
-        )
+        raise wrong_value(str(error)) from None
+    _check_stream(request)
     return request
+
+
+def _check_stream(request: CommonFields) -> None:
+    if request.stream_options is not None and not request.stream:
+        text = "stream_options is allowed only where stream is true."
+        raise ApiError(400, text, param="stream_options", code="invalid_value")
+    if request.prompt_logprobs is not None and request.stream:
+        # As with vLLM: its streams have no place for them.
+        text = "prompt_logprobs is allowed only where stream is not true."
+        raise ApiError(400, text, param="prompt_logprobs", code="invalid_value")
 
 
 def _biases(biases: dict[str, float] | None) -> tuple[tuple[int, float], ...] | None:
@@ -267,7 +244,7 @@ def _tuple(values: list[Any] | None) -> tuple[Any, ...] | None:
     return None if values is None else tuple(values)
 
 
-def _invalid(message: str) -> ApiError:
+def wrong_value(message: str) -> ApiError:
     """Describe a value that has not the type or the bounds of its field."""
     reason, _, path = message.partition(" - at `$")
     param = path.strip(".`")

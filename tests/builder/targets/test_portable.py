@@ -1,6 +1,5 @@
 """The portable target: lowering, and the executor on a tiny model."""
 
-import dataclasses
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,15 +11,12 @@ import onnxruntime as ort
 import pytest
 from safetensors.numpy import load_file
 
-from builder.artifact.config import KVGeometry, KVGroup
 from builder.artifact.step import RowAsks
 from builder.artifact.store import Artifact
-from builder.errors import ArtifactError, EngineError, UnsupportedError
+from builder.errors import EngineError
 from builder.quant import int8
 from builder.targets import open_executor
-from builder.targets.compiler import TargetOptions
 from builder.targets.executor import Executor
-from builder.targets.portable import compile as portable
 from builder.targets.portable import execute
 from tests.built import compile_model
 from tests.models import tiny_llama
@@ -256,48 +252,3 @@ def test_thread_counts_change_no_bit(artifact: Artifact) -> None:
         rows.append(PagedRunner(executor).whole(draw(50)))
         executor.close()
     np.testing.assert_array_equal(rows[0], rows[1])
-
-
-def test_an_engine_that_onnxruntime_refuses_names_both_versions(
-    artifact: Artifact, tmp_path: Path
-) -> None:
-    (engine,) = artifact.manifest.engines
-    broken = Artifact(tmp_path, artifact.manifest)
-    for name in (engine.path, str(engine.weights)):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(artifact.path(name).read_bytes())
-    (tmp_path / engine.path).write_bytes(b"not an engine")
-    with pytest.raises(ArtifactError, match=ort.__version__):
-        open_executor(broken)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"kv": KVGeometry(8, (KVGroup((0, 1), 2, 16, "float32"),))},
-        {"kv": KVGeometry(16, (KVGroup((0, 1, 2), 2, 16, "float32"),))},
-        {"kv": KVGeometry(16, (KVGroup((0,), 2, 16, "float32"),))},
-        {"kv": KVGeometry(16, (KVGroup((0, 1), 2, 16, "float16"),))},
-        {"kv": KVGeometry(16, (KVGroup((0, 1), 2, 16, "float32", window=8),))},
-    ],
-)
-def test_a_manifest_that_does_not_fit_its_engine_is_refused_at_open(
-    artifact: Artifact, change: dict[str, KVGeometry]
-) -> None:
-    with pytest.raises(ArtifactError, match="not as its manifest says"):
-        open_executor(Artifact(artifact.root, dataclasses.replace(artifact.manifest, **change)))
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (TargetOptions(dtype="bfloat16"), "dtype bfloat16.*float32"),
-        (TargetOptions(quant="fp8"), "quant fp8.*int8"),
-        (TargetOptions(tp=2), "--tp 2"),
-    ],
-)
-def test_what_the_target_lacks_is_refused_with_what_it_has(
-    artifact: Artifact, options: TargetOptions, named: str
-) -> None:
-    with pytest.raises(UnsupportedError, match=named):
-        portable.check(artifact.manifest.model, options)

@@ -47,6 +47,11 @@ def face(fake_face: tuple[FakeFace, str]) -> FakeFace:
     return fake_face[0]
 
 
+@pytest.fixture
+def address(fake_face: tuple[FakeFace, str]) -> str:
+    return fake_face[1]
+
+
 @pytest.fixture(scope="session")
 def settings(artifact: Path, fake_face: tuple[FakeFace, str]) -> ShimSettings:
     models = (ServedModel(MODEL, artifact),)

@@ -8,9 +8,8 @@ prompts of a call it serves the last one first.
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -18,109 +17,24 @@ import numpy as np
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import deserialize_bytes_tensor, serialize_byte_tensor
 
-WAIT_S = 60
+from tests.triton_backend.openai.scripts import (
+    WAIT_S,
+    AbortedError,
+    Asked,
+    FailedError,
+    Piece,
+    Script,
+    saying,
+)
+
 NUM_CACHED = 1
+PROMPT_LOGPROB = -0.25
 NUMPY_TYPES: dict[str, Any] = {
     "INT32": np.int32,
     "INT64": np.int64,
     "FP32": np.float32,
     "BOOL": np.bool_,
 }
-
-
-class FailedError(Exception):
-    """Raised by a script to end a call with an error inside its stream."""
-
-
-class AbortedError(Exception):
-    """Raised by a script to end a call with a status."""
-
-    def __init__(self, code: grpc.StatusCode) -> None:
-        super().__init__()
-        self.code = code
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A request as it arrived."""
-
-    id: str
-    model: str
-    tensors: dict[str, list[Any]]
-    datatypes: dict[str, str]
-    outputs: tuple[str, ...]
-    parameters: dict[str, Any]
-    call_ended: threading.Event = field(repr=False)
-
-
-@dataclass(frozen=True)
-class Piece:
-    """What one response of a script holds."""
-
-    text: str = ""
-    finish_reason: str = ""
-    token_ids: tuple[int, ...] | None = None
-    """By default the bytes of the text."""
-    logprob: float = -0.5
-    choice: int = 0
-
-    @property
-    def ids(self) -> list[int]:
-        return list(self.text.encode()) if self.token_ids is None else list(self.token_ids)
-
-
-Script = Callable[[Asked], Iterator[Piece]]
-
-
-def saying(*texts: str, finish_reason: str = "stop") -> Script:
-    """Answer with these texts, a delta each."""
-
-    def script(_: Asked) -> Iterator[Piece]:
-        yield from map(Piece, texts)
-        yield Piece(finish_reason=finish_reason)
-
-    return script
-
-
-def saying_each(*texts: str) -> Script:
-    """Answer with a choice for each text, in two deltas each; the last choice is finished first."""
-
-    def script(_: Asked) -> Iterator[Piece]:
-        yield from [Piece(text, choice=choice) for choice, text in enumerate(texts)]
-        for choice in reversed(range(len(texts))):
-            yield Piece(finish_reason="stop", choice=choice)
-
-    return script
-
-
-def failing(message: str, *, after: tuple[str, ...] = ()) -> Script:
-    """Fail as a face does, after these texts."""
-
-    def script(_: Asked) -> Iterator[Piece]:
-        yield from map(Piece, after)
-        raise FailedError(message)
-
-    return script
-
-
-def aborting(code: grpc.StatusCode) -> Script:
-    """End the call with a status."""
-
-    def script(_: Asked) -> Iterator[Piece]:
-        yield Piece("x")
-        raise AbortedError(code)
-
-    return script
-
-
-def hanging(*texts: str) -> Script:
-    """Say these texts and then nothing until the call ends."""
-
-    def script(asked: Asked) -> Iterator[Piece]:
-        yield from map(Piece, texts)
-        asked.call_ended.wait(WAIT_S)
-
-    return script
 
 
 class FakeFace(service_pb2_grpc.GRPCInferenceServiceServicer):
@@ -187,13 +101,13 @@ def serving(face: FakeFace) -> Iterator[str]:
         server.stop(grace=None).wait()
 
 
-def num_prompt_tokens(asked: Asked) -> int:
-    """Count a prompt as this face does: bytes of text, one for a control token."""
+def prompt_ids(asked: Asked) -> list[int]:
+    """Encode a prompt as this face does: bytes of text, one id for a control token."""
     tensors = asked.tensors
     if "segments" in tensors:
         pairs = zip(tensors["segments"], tensors["segment_kinds"], strict=True)
-        return sum(1 if kind == b"control" else len(text) for text, kind in pairs)
-    return len(tensors["text"][0]) if "text" in tensors else len(tensors["token_ids"])
+        return [id_ for text, kind in pairs for id_ in ([258] if kind == b"control" else text)]
+    return list(tensors["text"][0] if "text" in tensors else tensors["token_ids"])
 
 
 def _responses(running: list[Iterator[Any]]) -> Iterator[Any]:
@@ -213,9 +127,12 @@ def _answer(asked: Asked, script: Script) -> Iterator[Any]:
     if asked.tensors["stream"] == [False]:
         pieces = _joined(list(pieces))
     num_generated: Counter[int] = Counter()
+    begun: set[int] = set()
     for piece in pieces:
         num_generated[piece.choice] += len(piece.ids)
-        yield _response(asked, piece, num_generated[piece.choice])
+        prompt = [] if piece.choice or 0 in begun else prompt_ids(asked)
+        begun.add(piece.choice)
+        yield _response(asked, piece, num_generated[piece.choice], prompt)
 
 
 def _asked(request: Any, call_ended: threading.Event) -> Asked:
@@ -253,23 +170,20 @@ def _joined(pieces: list[Piece]) -> Iterator[Piece]:
         )
 
 
-def _response(asked: Asked, piece: Piece, num_generated: int) -> Any:
-    ids = piece.ids
-    num_top = asked.tensors.get("logprobs", [0])[0]
+def _response(asked: Asked, piece: Piece, num_generated: int, prompt: list[int]) -> Any:
     values: dict[str, tuple[str, list[Any]]] = {
         "text": ("BYTES", [piece.text.encode()]),
         "finish_reason": ("BYTES", [piece.finish_reason.encode()]),
-        "num_prompt_tokens": ("INT32", [num_prompt_tokens(asked)]),
+        "num_prompt_tokens": ("INT32", [len(prompt_ids(asked))]),
         "num_generated_tokens": ("INT32", [num_generated]),
         "num_cached_tokens": ("INT32", [NUM_CACHED]),
         "choice": ("INT32", [piece.choice]),
-        "token_ids": ("INT32", ids),
-        "token_bytes": ("BYTES", list(map(_bytes, ids))),
-        "logprobs": ("FP32", [piece.logprob] * len(ids)),
-        # The token itself is the likeliest, then come the ids above it.
-        "top_ids": ("INT32", [id_ + rank for id_ in ids for rank in range(num_top)]),
-        "top_bytes": ("BYTES", [_bytes(id_ + rank) for id_ in ids for rank in range(num_top)]),
-        "top_logprobs": ("FP32", [piece.logprob - rank for _ in ids for rank in range(num_top)]),
+        "token_ids": ("INT32", piece.ids),
+        "token_bytes": ("BYTES", list(map(_bytes, piece.ids))),
+        "prompt_token_ids": ("INT32", prompt),
+        "prompt_token_bytes": ("BYTES", list(map(_bytes, prompt))),
+        **_told("", piece.ids, piece.logprob, asked),
+        **_told("prompt_", prompt[1:], PROMPT_LOGPROB, asked),
     }
     response = service_pb2.ModelInferResponse(id=asked.id, model_name=asked.model)
     for name in asked.outputs:
@@ -277,6 +191,20 @@ def _response(asked: Asked, piece: Piece, num_generated: int) -> Any:
         response.outputs.add(name=name, datatype=datatype, shape=[len(content)])
         response.raw_output_contents.append(_raw(datatype, content))
     return response
+
+
+def _told(
+    prefix: str, ids: list[int], logprob: float, asked: Asked
+) -> dict[str, tuple[str, list[Any]]]:
+    """Tell of tokens: each itself is the likeliest, then come the ids above it."""
+    ranks = range(asked.tensors.get(f"{prefix}logprobs", [0])[0])
+    return {
+        f"{prefix}logprobs": ("FP32", [logprob] * len(ids)),
+        f"{prefix}ranks": ("INT32", [1] * len(ids)),
+        f"{prefix}top_ids": ("INT32", [id_ + rank for id_ in ids for rank in ranks]),
+        f"{prefix}top_bytes": ("BYTES", [_bytes(id_ + rank) for id_ in ids for rank in ranks]),
+        f"{prefix}top_logprobs": ("FP32", [logprob - rank for _ in ids for rank in ranks]),
+    }
 
 
 def _bytes(token_id: int) -> bytes:

@@ -11,7 +11,8 @@ import pytest
 
 from builder.errors import ArtifactError
 from tests.triton_backend.openai.conftest import MODEL, NOW, running
-from tests.triton_backend.openai.fake_face import FakeFace, failing, hanging, saying
+from tests.triton_backend.openai.fake_face import FakeFace
+from tests.triton_backend.openai.scripts import failing, hanging, saying
 from triton_backend.openai.app import create_app
 from triton_backend.openai.settings import ServedModel, ShimSettings
 

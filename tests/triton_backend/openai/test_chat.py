@@ -9,14 +9,8 @@ import pytest
 
 from tests.triton_backend.openai.conftest import MODEL, NOW
 from tests.triton_backend.openai.events import chunks_of, events_of
-from tests.triton_backend.openai.fake_face import (
-    Asked,
-    FakeFace,
-    Piece,
-    failing,
-    saying,
-    saying_each,
-)
+from tests.triton_backend.openai.fake_face import FakeFace
+from tests.triton_backend.openai.scripts import Asked, Piece, failing, saying, saying_each
 
 CHATS = "/v1/chat/completions"
 SAID = "Hello, world"

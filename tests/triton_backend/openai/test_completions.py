@@ -8,13 +8,8 @@ import pytest
 
 from tests.triton_backend.openai.conftest import MODEL, NOW
 from tests.triton_backend.openai.events import chunks_of
-from tests.triton_backend.openai.fake_face import (
-    Asked,
-    FailedError,
-    FakeFace,
-    Piece,
-    saying_each,
-)
+from tests.triton_backend.openai.fake_face import FakeFace
+from tests.triton_backend.openai.scripts import Asked, FailedError, Piece, saying_each
 
 COMPLETIONS = "/v1/completions"
 SAID = "Hello, world"

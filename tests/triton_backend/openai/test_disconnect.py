@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from tests.triton_backend.openai.conftest import MODEL
-from tests.triton_backend.openai.fake_face import FakeFace, hanging, saying
+from tests.triton_backend.openai.fake_face import FakeFace
+from tests.triton_backend.openai.scripts import hanging, saying
 
 CHATS, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 from pathlib import Path
 
+import grpc
 import pytest
 
 from builder.artifact.store import open_artifact
@@ -13,7 +14,7 @@ from triton_backend.admission import resolve_max_known
 from triton_backend.kv.pool import BlockPool
 from triton_backend.loading import load_model
 from triton_backend.messages import PlainText
-from triton_backend.openai.errors import ApiError, refused, shown
+from triton_backend.openai.errors import ApiError, ended, failed, refused, shown
 from triton_backend.request import Request, SamplingParams
 
 
@@ -69,6 +70,47 @@ def test_other_refusals_of_the_engine_are_not_about_length() -> None:
 def test_the_field_that_a_refusal_opens_with_is_its_param(message: str, param: str | None) -> None:
     error = refused(message)
     assert (error.status, str(error), error.param) == (400, message, param)
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (
+            "num_choices 200 is more than can be taken at once.",
+            "n 200 is more than can be taken at once.",
+        ),
+        ("prompt_token_ids[3] must be an id from 0 to 9; got 12.", "prompt[3] must be an id"),
+        ("include_stop must be true or false.", "include_stop_str_in_output must be true"),
+        ("min_p goes with num_choices; my_num_choices does not.", "goes with n; my_num_choices"),
+    ],
+)
+def test_a_refusal_has_the_names_that_clients_know(message: str, said: str) -> None:
+    error = refused(message)
+    assert said in str(error)
+    assert str(error).startswith(error.param or "none")
+
+
+NAMES = {"prompt_token_ids": "messages", "constraint": "a", "constraint.text": "b"}
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("prompt_token_ids[3] must be lower.", "messages[3] must be lower."),
+        ("constraint.text is too long.", "b is too long."),
+        ("constraint is not supported.", "a is not supported."),
+        ("top_k has constraints.", "top_k has constraints."),
+    ],
+)
+def test_a_request_may_have_further_names(message: str, said: str) -> None:
+    assert str(refused(message, NAMES)) == said
+    assert str(failed(f"invalid: {message}", NAMES)) == said
+
+
+def test_a_deadline_that_has_passed_is_a_timeout_wherever_it_was_noticed() -> None:
+    for error in (failed("timeout: canary"), ended(grpc.StatusCode.DEADLINE_EXCEEDED)):
+        assert (error.status, error.code) == (504, "timeout")
+        assert "canary" not in str(error)
 
 
 def test_the_body_is_openais_error_object() -> None:

@@ -7,7 +7,8 @@ import openai
 import pytest
 
 from tests.triton_backend.openai.conftest import MODEL
-from tests.triton_backend.openai.fake_face import FakeFace, failing
+from tests.triton_backend.openai.fake_face import FakeFace
+from tests.triton_backend.openai.scripts import failing
 
 SAID = "Hello, world"
 
