@@ -95,6 +95,11 @@ class Engine:
         return bool(self._requests)
 
     @property
+    def rest_s(self) -> float | None:
+        """Seconds until a step has something to do, if nothing is submitted until then; None if it never has."""
+        return 0.0 if self._requests else self.scheduler.cache.rest_s
+
+    @property
     def num_running(self) -> int:
         """Answers that hold blocks."""
         return len(self.scheduler.running)
@@ -169,6 +174,7 @@ class Engine:
         """
         late = self._end_late()
         if not self._requests:
+            self.scheduler.cache.expire()
             return late
         plan = self.scheduler.plan()
         self._count(plan)

@@ -1,12 +1,13 @@
 """The one thread that owns the engine: commands come in by a queue, deltas go out after each step.
 
 Commands are obeyed between steps, so a cancel frees its blocks within one step. Without work the thread waits for
-the next command and costs nothing.
+the next command, or until cached blocks have had their time, and costs nothing.
 """
 
 import logging
 import queue
 from collections.abc import Callable
+from threading import TIMEOUT_MAX
 from typing import Protocol
 
 from builder.errors import RequestError, UnavailableError
@@ -69,7 +70,7 @@ class Worker:
             self._obey()
             if self._is_stopping:
                 return
-            if self._engine.has_work:
+            if self._engine.rest_s == 0:
                 self._step()
 
     def _step(self) -> None:
@@ -78,9 +79,10 @@ class Worker:
             self._listener.hear(deltas)
 
     def _obey(self) -> None:
-        """Carry out the commands that are there; wait for one only if there is nothing else to do."""
+        """Carry out the commands that are there; wait for one only as long as there is nothing else to do."""
+        rest_s = self._engine.rest_s
         try:
-            self._commands.get(block=not self._engine.has_work)()
+            self._commands.get(timeout=None if rest_s is None else min(rest_s, TIMEOUT_MAX))()
             while not self._is_stopping:
                 self._commands.get_nowait()()
         except queue.Empty:

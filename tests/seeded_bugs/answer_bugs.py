@@ -267,6 +267,11 @@ ENGINE = {
     "a passed deadline is forgotten": Patch(
         "engine", "        late = self._end_late()\n", "        late: list[Delta] = []\n"
     ),
+    "an idle engine keeps what is cached for ever": Patch(
+        "engine",
+        "            self.scheduler.cache.expire()\n            return late\n",
+        "            return late\n",
+    ),
     "drafts are judged one too low": Patch(
         "engine", "sum(guess == token_id for guess, token_id in pairs)", "len(share.drafted) + 1"
     ),

@@ -16,7 +16,7 @@ from tests.triton_backend.engines import (
     token_ids,
 )
 from tests.triton_backend.fakes import FakeCompiled, FakeMasks, FakeText
-from tests.triton_backend.making import make_limits
+from tests.triton_backend.making import Clock, make_limits
 from tests.triton_backend.oracle import Model
 from triton_backend.config import EngineConfig
 from triton_backend.constraint import Constraint, ConstraintKind
@@ -218,3 +218,29 @@ def test_no_setting_changes_an_answer(num_candidates: int) -> None:
 
     config = EngineConfig(num_candidates=num_candidates, watermark=0.5)
     assert answer(config) == answer(None)
+
+
+def test_an_engine_without_work_says_when_cached_blocks_have_had_their_time() -> None:
+    clock = Clock()
+    engine = make_engine(clock=clock, config=EngineConfig(cache_ttl_s=10.0))
+    assert engine.rest_s is None
+    engine.submit(request(prompt=tuple(range(9))))
+    assert engine.rest_s == 0
+    drain(engine)
+    clock.now = 4.0
+    assert engine.rest_s == 6.0
+    assert engine.step() == []
+    assert engine.scheduler.cache.num_cached
+    clock.now = 10.0
+    assert engine.rest_s == 0
+    assert engine.step() == []
+    assert (engine.scheduler.cache.num_cached, engine.rest_s) == (0, None)
+    assert engine.scheduler.pool.num_used == 0
+
+
+def test_without_a_time_to_live_an_idle_engine_rests_for_ever() -> None:
+    engine = make_engine()
+    engine.submit(request(prompt=tuple(range(9))))
+    drain(engine)
+    assert engine.scheduler.cache.num_cached
+    assert engine.rest_s is None
