@@ -6,7 +6,8 @@
     │   ├── UnsupportedError      well formed, but nothing here implements it
     │   ├── ArtifactError         an artifact is missing, altered or made for something else
     │   └── RequestError          a generation request that can't be admitted
-    │       └── QueueFullError    not now; it may be tried again
+    │       └── UnavailableError  not now; it may be tried again
+    │           └── QueueFullError
     └── WorkError                 the request was right and the work failed (exit code 1)
         ├── BuildError            compiling failed
         ├── EngineError           an engine failed while it ran
@@ -47,8 +48,12 @@ class RequestError(UserError):
     """A generation request that can never be admitted as it stands."""
 
 
-class QueueFullError(RequestError):
-    """A generation request that comes while too many wait already; later it may be taken."""
+class UnavailableError(RequestError):
+    """A generation request that can't be taken now; later it may be."""
+
+
+class QueueFullError(UnavailableError):
+    """A generation request that comes while too many wait already."""
 
 
 class WorkError(ForerunError):
@@ -67,14 +72,18 @@ class ServerError(WorkError):
     """A server did not start, or ended by itself; the notes of the error may hold the end of its log."""
 
 
+MAX_NAME_CHARACTERS = 64
+"""Of an unknown name that are looked at: comparing takes time by their square, and who wrote it may mean harm."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     """Describe an unknown name, with close matches and the whole list of known ones."""
-    return f"unknown {kind} {name!r}.{known_names(name, known)}"
+    return f"unknown {kind} {name[:MAX_NAME_CHARACTERS]!r}.{known_names(name, known)}"
 
 
 def known_names(name: str, known: Iterable[str]) -> str:
     """Give the names that are close to an unknown one, and all known ones, without repeating it."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    close = difflib.get_close_matches(name[:MAX_NAME_CHARACTERS], names, n=3, cutoff=0.6)
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     return f"{hint} Known: {', '.join(names) or 'none'}."

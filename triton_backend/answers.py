@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from builder.errors import RequestError
-from triton_backend.detokenizer import Detokenizer
+from triton_backend.detokenizer import Detokenizer, opens_text
 from triton_backend.request import Request
 from triton_backend.stops import StopMatcher
 from triton_backend.text import AnswerId
@@ -37,17 +37,22 @@ class Answers:
         """Count the answers that have begun and not finished."""
         return len(self._answers)
 
+    def opens_text(self, prompt_token_ids: Sequence[int]) -> bool:
+        """See `TextStage`."""
+        return opens_text(self._tokenizer, prompt_token_ids)
+
     def start(self, answer_id: AnswerId, request: Request) -> None:
         """Begin the text of one answer.
 
         Raises:
-            RequestError: a stop string can't be matched, or the id belongs to a running request.
+            RequestError: the id belongs to a running request.
         """
         if answer_id in self._answers:
             raise RequestError("a request with this id is running; ids must differ.")
+        assert request.groundwork is not None, "a text begins before its request was prepared"
         self._answers[answer_id] = _Answer(
-            Detokenizer(self._tokenizer, request.prompt_token_ids),
-            StopMatcher(request.params.stop),
+            Detokenizer(self._tokenizer, opens_text=request.groundwork.opens_text),
+            StopMatcher(request.groundwork.stops),
             request.params.min_tokens - 1,
             request.params.include_stop,
         )

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from triton_backend.failures import log_failure
 from triton_backend.plan import Scheduled, StepPlan
 from triton_backend.request import Delta, FinishReason, TokenLogprobs
+from triton_backend.rows import Drawn, NoToken
 from triton_backend.sequence import Sequence
 from triton_backend.text import TextStage
 
@@ -18,8 +19,13 @@ logger = logging.getLogger(__name__)
 
 NO_LOGPROBS: Mapping[int, TokenLogprobs] = MappingProxyType({})
 
-Drawn = tuple[int | None, TokenLogprobs | None]
-"""What a logit row gave: an id, None where its logits were not finite numbers; and log-probabilities."""
+FAILURES = {
+    NoToken.BROKEN: "the engine gave logits that are not finite numbers.",
+    NoToken.BROKEN_BY_PROCESSOR: "the logits processors left logits that are not finite numbers.",
+}
+
+Told = tuple[Drawn, TokenLogprobs | None]
+"""What a logit row gave, and log-probabilities."""
 
 
 @dataclass(slots=True)
@@ -36,14 +42,14 @@ class _Run:
 
 def commit(
     plan: StepPlan,
-    token_ids: Iterable[int | None],
+    token_ids: Iterable[Drawn],
     *,
     text_stage: TextStage,
     logprobs: Mapping[int, TokenLogprobs] = NO_LOGPROBS,
 ) -> list[Delta]:
     """Count a plan as done; give one delta per sequence that got tokens or failed, in their order.
 
-    `token_ids` are those sampled for the logit rows; None where the logits were not finite numbers.
+    `token_ids` are what was sampled for the logit rows.
     `logprobs` are those of the rows that ask for them, by row. A sequence that fails ends with an error
     and takes no other with it.
     """
@@ -69,7 +75,7 @@ def cut_off(
     return _delta(sequence, _Run([], [], reason=reason, error=error))
 
 
-def _tell_prompt(share: Scheduled, drawn: list[Drawn]) -> int:
+def _tell_prompt(share: Scheduled, drawn: list[Told]) -> int:
     """Keep the log-probabilities of rows inside the prompt; give the number of these rows."""
     sequence = share.sequence
     if sequence.request.params.prompt_logprobs is None:
@@ -82,7 +88,7 @@ def _tell_prompt(share: Scheduled, drawn: list[Drawn]) -> int:
     return num_told
 
 
-def _append(share: Scheduled, drawn: list[Drawn], text_stage: TextStage) -> Delta:
+def _append(share: Scheduled, drawn: list[Told], text_stage: TextStage) -> Delta:
     """Append what was drawn as long as it is what was guessed, and one token more."""
     sequence, run = share.sequence, _Run([], [])
     is_first = not sequence.num_generated
@@ -100,10 +106,10 @@ def _append(share: Scheduled, drawn: list[Drawn], text_stage: TextStage) -> Delt
     return _with_prompt(delta, sequence) if tells_prompt else delta
 
 
-def _take(run: _Run, sequence: Sequence, token_id: int | None, text_stage: TextStage) -> None:
+def _take(run: _Run, sequence: Sequence, token_id: Drawn, text_stage: TextStage) -> None:
     """Append one token to an answer, and see whether it ends."""
-    if token_id is None:
-        _fail(run, sequence, text_stage, "the engine gave logits that are not finite numbers.")
+    if isinstance(token_id, NoToken):
+        _end_without(run, sequence, token_id, text_stage)
         return
     doing = "following the constraint"
     try:
@@ -137,6 +143,35 @@ def _read(run: _Run, sequence: Sequence, token_id: int, text_stage: TextStage) -
     else:
         return
     run.text += text_stage.finish(answer_id)
+
+
+def _end_without(run: _Run, sequence: Sequence, why: NoToken, text_stage: TextStage) -> None:
+    """End an answer that no token was drawn for."""
+    if why is NoToken.NOTHING_LEFT and sequence.mask is not None and sequence.mask.is_complete:
+        # It was whole before its first token.
+        run.reason = FinishReason.STOP
+        run.text += text_stage.finish(sequence.answer_id)
+        return
+    error = FAILURES.get(why) or nothing_left(sequence)
+    _fail(run, sequence, text_stage, error)
+    if why is NoToken.NOTHING_LEFT:
+        run.reason = FinishReason.INVALID
+
+
+def nothing_left(sequence: Sequence) -> str:
+    """Say which fields of a request leave no token to go on with."""
+    params, num_generated = sequence.request.params, sequence.num_generated
+    bans = {
+        "logit_bias": params.logit_bias,
+        "bad_words": params.bad_words,
+        "min_tokens": num_generated < params.min_tokens,
+        "logits_processors": params.logits_processors,
+        "constraint": params.constraint,
+    }
+    names = " with ".join(name for name, is_on in bans.items() if is_on)
+    return (
+        f"{names} leaves no token to go on with after {num_generated} generated tokens; relax it."
+    )
 
 
 def _fail(run: _Run, sequence: Sequence, text_stage: TextStage, error: str) -> None:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from builder.errors import RequestError
 from triton_backend.field_checks import check_type
 
-MAX_CHARACTERS = 2**20
+MAX_CHARACTERS = 2**16
 
 
 class ConstraintKind(StrEnum):

@@ -13,17 +13,22 @@ from triton_backend.tokenizer import Tokenizer
 _new_decoder = codecs.getincrementaldecoder("utf-8")
 
 
+def opens_text(tokenizer: Tokenizer, prompt_token_ids: Iterable[int]) -> bool:
+    """Tell whether the text of an answer opens a text: whether no token of its prompt gives any.
+
+    A SentencePiece decoder drops the space that opens a text. Prompt and answer are one text, so an answer
+    keeps its first space where the prompt has text.
+    """
+    return not any(map(tokenizer.token_bytes, prompt_token_ids))
+
+
 class Detokenizer:
     """Decodes one answer; the text depends on the ids alone, not on how they are cut into calls."""
 
-    def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Iterable[int] = ()) -> None:
-        """Begin the answer to a prompt.
-
-        A SentencePiece decoder drops the space that opens a text. Prompt and answer are one text, so an
-        answer keeps its first space, unless no token of the prompt gives text.
-        """
+    def __init__(self, tokenizer: Tokenizer, *, opens_text: bool = True) -> None:
+        """Begin an answer; say whether its text opens a text, as `opens_text` tells of its prompt."""
         self._tokenizer = tokenizer
-        self._opens_text = not any(map(tokenizer.token_bytes, prompt_token_ids))
+        self._opens_text = opens_text
         self._decoder = _new_decoder("replace")
 
     def feed(self, token_ids: Iterable[int]) -> str:

@@ -8,8 +8,9 @@ delta of `step`, or in one that `cancel` gives.
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
-from builder.errors import QueueFullError, RequestError
+from builder.errors import QueueFullError, RequestError, UnavailableError
 from builder.targets.executor import Executor
 from triton_backend.commit import commit, cut_off
 from triton_backend.config import EngineConfig
@@ -23,6 +24,8 @@ from triton_backend.kv.pool import BlockPool
 from triton_backend.plan import StepPlan
 from triton_backend.reasons import Refusal
 from triton_backend.request import Delta, FinishReason, Request, TokenLogprobs
+from triton_backend.rows import Drawn
+from triton_backend.sampling.constraint import begin_masks
 from triton_backend.sampling.logprobs import asked_logprobs
 from triton_backend.sampling.sampler import Sampler
 from triton_backend.scheduler import Scheduler
@@ -92,6 +95,11 @@ class Engine:
         return bool(self._requests)
 
     @property
+    def rest_s(self) -> float | None:
+        """Seconds until a step has something to do, if nothing is submitted until then; None if it never has."""
+        return 0.0 if self._requests else self.scheduler.cache.rest_s
+
+    @property
     def num_running(self) -> int:
         """Answers that hold blocks."""
         return len(self.scheduler.running)
@@ -101,8 +109,23 @@ class Engine:
         """Answers that were not admitted yet, or lost their blocks to older ones."""
         return len(self.scheduler.waiting)
 
+    def prepare(self, request: Request) -> Request:
+        """Do what of a submit may take long; give the request to submit. It alone may run on any thread.
+
+        Raises:
+            UnavailableError: the machine is too busy to compile its constraint; it may be tried again.
+            RequestError: it can never be served as it stands.
+        """
+        if request.groundwork is not None:
+            return request
+        self._sampler.check(request.params)
+        groundwork = self._intake.groundwork_of(request, self.config, self._text_stage)
+        return replace(request, groundwork=groundwork)
+
     def submit(self, request: Request) -> None:
         """Take a request; its first delta comes when it has been admitted and computed.
+
+        One that comes from `prepare` costs little, however long its prompt and whatever it asks for.
 
         Raises:
             QueueFullError: too many wait already; it may be tried again.
@@ -112,6 +135,9 @@ class Engine:
             siblings = self._open(request)
         except QueueFullError:
             self.metrics.refused(Refusal.QUEUE_FULL)
+            raise
+        except UnavailableError:
+            self.metrics.refused(Refusal.BUSY)
             raise
         except RequestError:
             self.metrics.refused(Refusal.INVALID)
@@ -148,6 +174,7 @@ class Engine:
         """
         late = self._end_late()
         if not self._requests:
+            self.scheduler.cache.expire()
             return late
         plan = self.scheduler.plan()
         self._count(plan)
@@ -169,7 +196,7 @@ class Engine:
         if request_id in self._requests:
             raise RequestError(f"request_id {request_id!r} is in use; choose another.")
         self.scheduler.check_room(request)
-        self._sampler.check(request.params)
+        request = self.prepare(request)
         siblings = self._intake.sequences_of(request, self.config)
         begun: list[AnswerId] = []
         try:
@@ -193,10 +220,11 @@ class Engine:
         for share in plan.scheduled:
             self.metrics.computed(share.sequence, share.num_tokens)
 
-    def _compute(self, plan: StepPlan) -> tuple[list[int | None], dict[int, TokenLogprobs]]:
+    def _compute(self, plan: StepPlan) -> tuple[list[Drawn], dict[int, TokenLogprobs]]:
         """Run a plan on the executor; give the ids sampled for its logit rows, and asked logprobs."""
         rows = plan.rows
         tensors = pack(plan, self._executor.kv)
+        begin_masks(rows)
         asks = self._sampler.asks(rows)
         result = self._executor.execute(tensors, asks)
         token_ids = self._sampler.sample(rows, asks, result)

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from builder.errors import RequestError
 
+MAX_INT32 = 2**31 - 1
+
 
 def check_number(name: str, value: object, low: float, high: float) -> None:
     """Refuse what is not a number from `low` to `high`.
@@ -56,6 +58,50 @@ def check_count(name: str, values: Sequence[object], most: int, what: str) -> No
     check_type(name, values, tuple)
     if len(values) > most:
         raise RequestError(f"{name} must hold at most {most} {what}; got {len(values)}.")
+
+
+def check_strings(
+    name: str, strings: Sequence[object], *, max_count: int, max_characters: int
+) -> None:
+    """Check a field that holds several strings, none of them empty.
+
+    Raises:
+        RequestError: names the field and the place in it, and quotes nothing.
+    """
+    check_count(name, strings, max_count, "strings")
+    for index, text in enumerate(strings):
+        check_type(f"{name}[{index}]", text, str)
+        assert isinstance(text, str)
+        if not 1 <= len(text) <= max_characters:
+            raise RequestError(
+                f"{name}[{index}] must have 1 to {max_characters} characters; got {len(text)}."
+            )
+
+
+def check_bias(name: str, pair: object, *, most: float) -> None:
+    """Refuse what is not a pair of an id and a bias from -`most` to `most`.
+
+    Raises:
+        RequestError: names the field.
+    """
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise RequestError(f"{name} must be a pair of id and bias; got {shown(pair)}.")
+    check_integer(f"the id of {name}", pair[0], 0, MAX_INT32)
+    check_number(f"the bias of {name}", pair[1], -most, most)
+
+
+def check_ids(name: str, ids: object, *, max_count: int) -> None:
+    """Refuse what is not a run of ids, or an empty one.
+
+    Raises:
+        RequestError: names the field.
+    """
+    check_type(name, ids, tuple)
+    assert isinstance(ids, tuple)
+    if not 1 <= len(ids) <= max_count:
+        raise RequestError(f"{name} must have 1 to {max_count} ids; got {len(ids)}.")
+    for token_id in ids:
+        check_integer(f"an id of {name}", token_id, 0, MAX_INT32)
 
 
 def shown(value: object) -> str:

@@ -21,10 +21,10 @@ from triton_backend.joined_front import Service
 from triton_backend.link import Link
 from triton_backend.loading import load_model
 from triton_backend.messages import VERSION, FromFront, Hello
-from triton_backend.prompt_queue import PromptQueue
 from triton_backend.reception import Reception
 from triton_backend.rendezvous import unmark
 from triton_backend.tenancy import read_secret
+from triton_backend.text_queue import MAX_OF_TENANT, TextQueue
 from triton_backend.worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -88,11 +88,18 @@ def _load(options: HostOptions, fronts: Fronts) -> Service:
     digest = hash_file(artifact.path(manifests.FILE_NAME)).sha256
     model = load_model(artifact, threads=options.threads, config=config)
     hello = Hello(VERSION, digest, model.executor.vocab_size, model.executor.limits)
-    prompts = PromptQueue()
-    for serve_prompts in (prompts.encode_shortest, prompts.encode_oldest, prompts.give_up_late):
-        _in_background(partial(_again_and_again, serve_prompts))
     reception = Reception(model, policy=config.policy, secret=secret)
-    return Service(hello, model, Worker(model.engine, fronts), prompts, reception)
+    prompts, constraints = TextQueue(), TextQueue(max_of_tenant=MAX_OF_TENANT)
+    for work in (
+        prompts.serve_shortest,
+        prompts.serve_oldest,
+        prompts.give_up_late,
+        constraints.serve_in_turn,
+        constraints.serve_in_turn,
+        constraints.give_up_late,
+    ):
+        _in_background(partial(_again_and_again, work))
+    return Service(hello, model, Worker(model.engine, fronts), reception, prompts, constraints)
 
 
 def _told(error: Exception, artifact: Path) -> ForerunError:

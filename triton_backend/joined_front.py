@@ -4,15 +4,17 @@ One thread reads and one writes, so neither a slow front nor a long prompt keeps
 open from `Submit` to its last message; when the front is gone, its open requests are cancelled.
 """
 
+import contextlib
 import logging
 import queue
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import msgspec
 
-from builder.errors import RequestError
+from builder.errors import RequestError, UnavailableError
 from triton_backend.failures import log_failure
 from triton_backend.link import Link, LinkError
 from triton_backend.loading import LoadedModel
@@ -27,16 +29,15 @@ from triton_backend.messages import (
     News,
     Ping,
     Pong,
-    Prompt,
     RefusalKind,
     Refused,
-    Segments,
     Submit,
-    TokenIds,
 )
-from triton_backend.prompt_queue import PromptQueue, WaitingPrompt
-from triton_backend.reception import Reception
-from triton_backend.request import Delta, FinishReason
+from triton_backend.news import news_of
+from triton_backend.reasons import Refusal
+from triton_backend.reception import Reception, num_characters
+from triton_backend.request import Delta, FinishReason, Request
+from triton_backend.text_queue import TextQueue, WaitingText
 from triton_backend.worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ logger = logging.getLogger(__name__)
 MAX_BACKLOG = 4096
 """Messages that may wait for a front that does not read: minutes of steps, and then it is as good as gone."""
 
-LATE = "the deadline passed before the prompt was encoded."
+LATE = "the deadline passed before the request was read."
 
 Outgoing = msgspec.Struct | list[Delta]
 
@@ -56,9 +57,16 @@ class Service:
     hello: Hello
     model: LoadedModel
     worker: Worker
-    prompts: PromptQueue
-    """Served by threads of its own."""
     reception: Reception
+    prompts: TextQueue
+    """To be encoded, by threads of its own."""
+    constraints: TextQueue
+    """To be compiled, by others: those of one client keep no prompt waiting."""
+
+    @property
+    def num_preparing(self) -> int:
+        """Requests on their way to the worker."""
+        return len(self.prompts) + len(self.constraints)
 
 
 class JoinedFront:
@@ -72,8 +80,8 @@ class JoinedFront:
         self._outbox: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write, daemon=True)
         self._lock = threading.Lock()
-        self._encoding: set[int] = set()
-        """Open requests whose prompt is not encoded yet; the worker does not know them."""
+        self._preparing: set[int] = set()
+        """Open requests whose prompt is not encoded yet, or whose constraint not compiled; the worker does not know them."""
         self._submitted: set[int] = set()
         """Open requests that the worker knows."""
         self._pinged_s: float | None = None
@@ -133,18 +141,17 @@ class JoinedFront:
 
     def _begin(self, submit: Submit) -> None:
         with self._lock:
-            if submit.id in self._encoding or submit.id in self._submitted:
+            if submit.id in self._preparing or submit.id in self._submitted:
                 raise LinkError("a front used the id of an open request")
-            self._encoding.add(submit.id)
-        prompt = WaitingPrompt(
-            _length(submit.prompt),
+            self._preparing.add(submit.id)
+        prompt = WaitingText(
+            num_characters(submit),
             lambda: self._encode(submit),
             lambda: self._give_up(submit.id),
             submit.deadline_s,
         )
-        full = self._service.prompts.put((self._number, submit.id), prompt)
-        if full:
-            self._refuse_encoding(submit.id, RefusalKind.UNAVAILABLE, full)
+        if full := self._service.prompts.put((self._number, submit.id), prompt):
+            self._refuse(submit.id, RefusalKind.UNAVAILABLE, Refusal.PROMPT_QUEUE_FULL, full)
 
     def _answer_ping(self) -> None:
         """Let the worker answer; while it owes an answer already, say since when."""
@@ -156,60 +163,94 @@ class JoinedFront:
         self._service.worker.inquire(self._tell_state)
 
     def _tell_state(self, pong: Pong) -> None:
-        num_waiting = pong.num_waiting + len(self._service.prompts)
+        num_waiting = pong.num_waiting + self._service.num_preparing
         self._outbox.put(msgspec.structs.replace(pong, num_waiting=num_waiting))
         self._pinged_s = None
 
     def _encode(self, submit: Submit) -> None:
-        """Encode a prompt and hand the request to the worker, unless it was cancelled."""
-        if submit.id not in self._encoding:
-            return
-        try:
-            request = self._service.reception.request_of(f"{self._number}/{submit.id}", submit)
-        except RequestError as error:
-            self._refuse_encoding(submit.id, RefusalKind.INVALID, str(error))
-            return
-        except BaseException as failure:  # noqa: BLE001 - a panic inside the tokenizer is no Exception
-            message = f"encoding the prompt failed with {type(failure).__name__}."
-            logger.error("%s", message)  # noqa: TRY400 - a traceback may quote the prompt
-            self._refuse_encoding(submit.id, RefusalKind.INTERNAL, message)
-            return
-        with self._lock:
-            if submit.id in self._encoding:
-                self._encoding.remove(submit.id)
-                self._submitted.add(submit.id)
-                self._service.worker.submit(request)
-
-    def _refuse_encoding(self, number: int, kind: RefusalKind, message: str) -> None:
-        with self._lock:
-            if number not in self._encoding:
+        """Encode a prompt; then the request is prepared at once, or waits until its constraint is compiled."""
+        reception = self._service.reception
+        with self._answering_for(submit.id):
+            request = reception.request_of(f"{self._number}/{submit.id}", submit)
+            if not reception.has_to_compile(request):
+                self._hand_over(submit.id, request)
                 return
-            self._encoding.remove(number)
+            constraint = WaitingText(
+                num_characters(submit),
+                lambda: self._compile(submit.id, request),
+                lambda: self._give_up(submit.id),
+                submit.deadline_s,
+                request.tenant,
+            )
+            if full := self._service.constraints.put((self._number, submit.id), constraint):
+                kind, reason = RefusalKind.UNAVAILABLE, Refusal.CONSTRAINT_QUEUE_FULL
+                self._refuse(submit.id, kind, reason, full)
+
+    def _compile(self, number: int, request: Request) -> None:
+        with self._answering_for(number):
+            self._hand_over(number, request)
+
+    def _hand_over(self, number: int, request: Request) -> None:
+        """Prepare a request and hand it to the worker, unless it was cancelled."""
+        if number not in self._preparing:
+            return
+        prepared = self._service.reception.prepare(request)
+        with self._lock:
+            if number in self._preparing:
+                self._preparing.remove(number)
+                self._submitted.add(number)
+                self._service.worker.submit(prepared)
+
+    @contextlib.contextmanager
+    def _answering_for(self, number: int) -> Iterator[None]:
+        """Refuse a request that can't be prepared."""
+        try:
+            yield
+        except UnavailableError as error:
+            self._refuse(number, RefusalKind.UNAVAILABLE, Refusal.BUSY, str(error))
+        except RequestError as error:
+            self._refuse(number, RefusalKind.INVALID, Refusal.INVALID, str(error))
+        except BaseException as failure:  # noqa: BLE001 - a panic inside the tokenizer is no Exception
+            message = f"reading the request failed with {type(failure).__name__}."
+            logger.error("%s", message)  # noqa: TRY400 - a traceback may quote the prompt
+            self._refuse(number, RefusalKind.INTERNAL, Refusal.INTERNAL, message)
+
+    def _refuse(self, number: int, kind: RefusalKind, reason: Refusal, message: str) -> None:
+        """Refuse a request that the worker does not know, and let it be counted."""
+        with self._lock:
+            if number not in self._preparing:
+                return
+            self._preparing.remove(number)
+        self._service.worker.note_refusal(reason)
         self._outbox.put(Refused(number, kind, message))
 
     def _cancel(self, number: int) -> None:
-        if not self._end_encoding(number, FinishReason.CANCELLED):
+        if not self._end_preparing(number, FinishReason.CANCELLED):
             self._service.worker.cancel(f"{self._number}/{number}")
-        self._service.prompts.drop((self._number, number))
+        self._drop(number)
+
+    def _drop(self, number: int) -> None:
+        for texts in (self._service.prompts, self._service.constraints):
+            texts.drop((self._number, number))
 
     def _give_up(self, number: int) -> None:
-        self._end_encoding(number, FinishReason.TIMEOUT, LATE)
+        self._end_preparing(number, FinishReason.TIMEOUT, LATE)
 
-    def _end_encoding(self, number: int, reason: FinishReason, error: str | None = None) -> bool:
-        """End a request whose prompt is not encoded yet; tell whether it is one."""
+    def _end_preparing(self, number: int, reason: FinishReason, error: str | None = None) -> bool:
+        """End a request that the worker does not know yet; tell whether it is one."""
         with self._lock:
-            if number not in self._encoding:
+            if number not in self._preparing:
                 return False
-            self._encoding.remove(number)
+            self._preparing.remove(number)
         news = News(number, (), "", (), 0, 0, finish_reason=reason, error=error, is_last=True)
         self._outbox.put(Deltas((news,)))
         return True
 
     def _forget_all(self) -> None:
         with self._lock:
-            for number in self._encoding:
-                self._service.prompts.drop((self._number, number))
-            self._encoding.clear()
+            for number in self._preparing:
+                self._drop(number)
+            self._preparing.clear()
             for number in self._submitted:
                 self._service.worker.cancel(f"{self._number}/{number}")
         self.end()
@@ -218,7 +259,7 @@ class JoinedFront:
         """Send what is in the outbox, one frame per item, until the end."""
         try:
             while (item := self._outbox.get()) is not None:
-                message = Deltas(tuple(map(self._news, item))) if isinstance(item, list) else item
+                message = self._told(item) if isinstance(item, list) else item
                 self._link.send(message)
         except LinkError:
             pass  # The reader sees the end of the link too.
@@ -228,40 +269,11 @@ class JoinedFront:
             # A front that hears no more must know, or its clients wait for ever.
             self._link.close()
 
-    def _news(self, delta: Delta) -> News:
+    def _told(self, deltas: list[Delta]) -> Deltas:
         token_bytes = self._service.model.tokenizer.token_bytes
-        return News(
-            id=_number_of(delta.request_id),
-            token_ids=delta.token_ids,
-            text=delta.text,
-            token_bytes=tuple(map(token_bytes, delta.token_ids)),
-            num_prompt_tokens=delta.num_prompt_tokens,
-            num_generated_tokens=delta.num_generated_tokens,
-            finish_reason=delta.finish_reason,
-            stop_reason=delta.stop_reason,
-            error=delta.error,
-            logprobs=delta.logprobs,
-            top_bytes=tuple(tuple(map(token_bytes, told.top_ids)) for told in delta.logprobs),
-            prompt_token_ids=delta.prompt_token_ids,
-            prompt_token_bytes=tuple(map(token_bytes, delta.prompt_token_ids)),
-            prompt_top_bytes=tuple(
-                tuple(map(token_bytes, told.top_ids)) for told in delta.prompt_logprobs
-            ),
-            choice=delta.choice,
-            is_last=delta.is_last,
-            num_cached_tokens=delta.num_cached_tokens,
-            prompt_logprobs=delta.prompt_logprobs,
+        return Deltas(
+            tuple(news_of(each, _number_of(each.request_id), token_bytes) for each in deltas)
         )
-
-
-def _length(prompt: Prompt) -> int:
-    """Give the characters or ids of a prompt."""
-    match prompt:
-        case TokenIds(token_ids):
-            return len(token_ids)
-        case Segments(segments):
-            return sum(len(segment.text) for segment in segments)
-    return len(prompt.text)
 
 
 def front_number(request_id: str) -> int:

@@ -17,9 +17,9 @@ from builder.targets.executor import Executor
 from triton_backend.answers import Answers
 from triton_backend.chat_template import ChatTemplate
 from triton_backend.config import EngineConfig
-from triton_backend.constraint import Constraint
 from triton_backend.engine import Engine
 from triton_backend.messages import ControlText, PlainText, Prompt, Segments, TokenIds
+from triton_backend.request import Request
 from triton_backend.segments import Segment
 from triton_backend.structured.guidance import GuidanceProvider
 from triton_backend.text_files import CHAT_TEMPLATE, compile_template, read_tokenizer
@@ -91,13 +91,14 @@ class LoadedModel:
         texts = (bare, f" {bare}") if bare else (word,)
         return tuple(dict.fromkeys(tuple(self.tokenizer.encode(text)) for text in texts))
 
-    def prepare(self, constraint: Constraint) -> None:
-        """Compile a constraint ahead of its submit, on the thread of the caller: it may take half a second.
+    def prepare(self, request: Request) -> Request:
+        """Do what of a submit may take long; see `Engine.prepare`."""
+        return self.engine.prepare(request)
 
-        Raises:
-            RequestError: it is invalid, not supported, or too large to compile.
-        """
-        self.masks.prepare(constraint)
+    def has_to_compile(self, request: Request) -> bool:
+        """Tell whether `prepare` has to compile a constraint that it does not know yet."""
+        constraint = request.params.constraint
+        return constraint is not None and not self.masks.knows(constraint)
 
     def chat_template(self) -> ChatTemplate:
         """Compile the artifact's chat template.

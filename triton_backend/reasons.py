@@ -4,12 +4,18 @@ from enum import StrEnum
 
 
 class Refusal(StrEnum):
-    """Why a request was refused at submit."""
+    """Why a request was refused: at submit, or on its way there."""
 
     INVALID = "invalid"
     """It can never be served as it stands."""
     QUEUE_FULL = "queue_full"
     """Too many requests or tokens wait already."""
+    PROMPT_QUEUE_FULL = "prompt_queue_full"
+    """Too many prompts wait to be encoded."""
+    CONSTRAINT_QUEUE_FULL = "constraint_queue_full"
+    """Too many constraints wait to be compiled."""
+    BUSY = "busy"
+    """The machine is too busy to compile its constraint."""
     INTERNAL = "internal"
     """It was right, and something failed."""
 

@@ -11,10 +11,15 @@ from typing import Protocol
 
 from builder.errors import RequestError
 from triton_backend.config import PolicyName
-from triton_backend.constraint import Constraint
 from triton_backend.kv.domains import derive_domain
-from triton_backend.messages import Prompt, Submit
-from triton_backend.request import MAX_BAD_WORDS, MAX_STOP_CHARACTERS, Request, SamplingParams
+from triton_backend.messages import ControlText, PlainText, Prompt, Segments, Submit, TokenIds
+from triton_backend.request import (
+    MAX_BAD_WORD_TOKENS,
+    MAX_BAD_WORDS,
+    MAX_STOP_CHARACTERS,
+    Request,
+    SamplingParams,
+)
 from triton_backend.tenancy import verify
 
 MAX_WORDS = MAX_BAD_WORDS // 2
@@ -32,8 +37,12 @@ class Model(Protocol):
         """Give the ids that a word is written in, where a text begins and where it goes on."""
         ...
 
-    def prepare(self, constraint: Constraint) -> None:
-        """Compile a constraint, to be found when its request is submitted."""
+    def has_to_compile(self, request: Request) -> bool:
+        """Tell whether `prepare` has to compile a constraint that is not known yet."""
+        ...
+
+    def prepare(self, request: Request) -> Request:
+        """Do what of a submit may take long, and give the request to submit."""
         ...
 
 
@@ -55,7 +64,7 @@ class Reception:
         self._clock = clock
 
     def request_of(self, request_id: str, submit: Submit) -> Request:
-        """Give the request that a front submits, under an id of the host's.
+        """Give the request that a front submits, under an id of the host's; `prepare` is next.
 
         Raises:
             RequestError: its prompt can't be encoded, or something in it is wrong or not supported here.
@@ -78,6 +87,19 @@ class Reception:
             deadline_s=submit.deadline_s,
         )
 
+    def has_to_compile(self, request: Request) -> bool:
+        """Tell whether `prepare` takes long because of a constraint that nobody had before."""
+        return self._model.has_to_compile(request)
+
+    def prepare(self, request: Request) -> Request:
+        """Make ready for the engine what `request_of` gave.
+
+        Raises:
+            UnavailableError: the machine is too busy to compile its constraint.
+            RequestError: it can never be served as it stands.
+        """
+        return self._model.prepare(request)
+
     def _tenant_of(self, submit: Submit) -> str | None:
         """Give the tenant whose tag the request has; None if nobody vouches for it."""
         claim = submit.terms.claim
@@ -99,10 +121,8 @@ class Reception:
         return derive_domain(self._secret, tenant, salt)
 
     def _params(self, submit: Submit) -> SamplingParams:
-        """Give the parameters with bad words as ids; a constraint is compiled on the way."""
+        """Give the parameters with bad words as ids."""
         params, words = submit.params, submit.terms.bad_words
-        if params.constraint is not None:
-            self._model.prepare(params.constraint)
         if not words:
             return params
         if len(words) > MAX_WORDS:
@@ -112,5 +132,31 @@ class Reception:
                 raise RequestError(
                     f"bad_words[{index}] must have 1 to {MAX_STOP_CHARACTERS} characters; got {len(word)}."
                 )
-        runs = tuple(run for word in words for run in self._model.token_runs(word))
+        runs = tuple(run for place, word in enumerate(words) for run in self._runs(place, word))
         return replace(params, bad_words=params.bad_words + runs)
+
+    def _runs(self, place: int, word: str) -> tuple[tuple[int, ...], ...]:
+        """Give the ids of a bad word; refuse it by its place among the words, which is what the client knows."""
+        runs = self._model.token_runs(word)
+        for run in runs:
+            if len(run) > MAX_BAD_WORD_TOKENS:
+                raise RequestError(
+                    f"bad_words[{place}] must have 1 to {MAX_BAD_WORD_TOKENS} ids; got {len(run)}."
+                )
+        return runs
+
+
+def num_characters(submit: Submit) -> int:
+    """Give the characters of all texts of a request, or the ids of its prompt."""
+    params = submit.params
+    texts = [*params.stop, *submit.terms.bad_words, *params.logits_processors]
+    if params.constraint is not None:
+        texts.append(params.constraint.text)
+    num_others = sum(map(len, texts))
+    match submit.prompt:
+        case TokenIds(token_ids):
+            return num_others + len(token_ids)
+        case Segments(segments):
+            return num_others + sum(len(segment.text) for segment in segments)
+        case PlainText(text) | ControlText(text):
+            return num_others + len(text)

@@ -11,21 +11,27 @@ from typing import NamedTuple
 from builder.errors import RequestError
 from triton_backend.constraint import Constraint
 from triton_backend.field_checks import (
+    MAX_INT32,
+    check_bias,
     check_bool,
     check_count,
+    check_ids,
     check_integer,
     check_number,
+    check_strings,
     check_type,
     shown,
 )
+from triton_backend.groundwork import Groundwork
 
 GREEDY_BELOW = 1e-3
 """A temperature below this is greedy: logits one hundredth apart differ 20,000-fold in probability."""
 MAX_TEMPERATURE = 100.0
-MAX_INT32 = 2**31 - 1
 MAX_STOP_TOKEN_IDS = 256
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 1024
+MAX_ALL_STOP_CHARACTERS = 4096
+"""Of all stop strings of a request together: a tree of them takes 10 ms and 2 MB."""
 MAX_REQUEST_ID_CHARACTERS = 256
 MAX_LOGPROBS = 20
 MAX_CHOICES = 128
@@ -36,6 +42,7 @@ MAX_BAD_WORD_TOKENS = 64
 MAX_PENALTY = 2.0
 MAX_REPETITION_PENALTY = 10.0
 MAX_PROCESSORS = 8
+MAX_PROCESSOR_CHARACTERS = 128
 MAX_PRIORITY = 2**31 - 1
 MAX_DOMAIN_BYTES = 64
 
@@ -120,6 +127,13 @@ class SamplingParams:
         _check_lists(self)
 
     @property
+    def is_penalised(self) -> bool:
+        """Whether ids that occurred are likelier or less likely for it."""
+        return self.repetition_penalty != 1.0 or bool(
+            self.presence_penalty or self.frequency_penalty
+        )
+
+    @property
     def is_greedy(self) -> bool:
         """Whether the largest logit is taken, so that no random number is drawn."""
         return self.temperature < GREEDY_BELOW
@@ -147,6 +161,8 @@ class Request:
     """Who shares with whom under the policy `fair`."""
     deadline_s: float | None = None
     """Time on the engine's clock at which the answer ends, done or not; None gives it all the time it needs."""
+    groundwork: Groundwork | None = field(default=None, repr=False, compare=False)
+    """Made of it by `Engine.prepare`, so that submit need not; None where nobody did."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.request_id, str) or not (
@@ -179,6 +195,8 @@ class FinishReason(StrEnum):
     LENGTH = "length"
     """`max_tokens` or the engine's `max_seq_len` was reached."""
     CANCELLED = "cancelled"
+    INVALID = "invalid"
+    """What it asks for leaves no token to go on with."""
     TIMEOUT = "timeout"
     """Its deadline passed, waiting or running."""
     ERROR = "error"
@@ -254,37 +272,24 @@ def _check_lists(params: SamplingParams) -> None:
     check_count("stop_token_ids", params.stop_token_ids, MAX_STOP_TOKEN_IDS, "ids")
     for index, token_id in enumerate(params.stop_token_ids):
         check_integer(f"stop_token_ids[{index}]", token_id, 0, MAX_INT32)
-    check_count("stop", params.stop, MAX_STOP_STRINGS, "strings")
-    for index, text in enumerate(params.stop):
-        check_type(f"stop[{index}]", text, str)
-        if not 1 <= len(text) <= MAX_STOP_CHARACTERS:
-            raise RequestError(
-                f"stop[{index}] must have 1 to {MAX_STOP_CHARACTERS} characters; got {len(text)}."
-            )
+    check_strings(
+        "stop", params.stop, max_count=MAX_STOP_STRINGS, max_characters=MAX_STOP_CHARACTERS
+    )
+    if (num_all := sum(map(len, params.stop))) > MAX_ALL_STOP_CHARACTERS:
+        raise RequestError(
+            f"stop must have at most {MAX_ALL_STOP_CHARACTERS} characters in all; got {num_all}."
+        )
     check_count("logit_bias", params.logit_bias, MAX_LOGIT_BIASES, "pairs")
     for index, pair in enumerate(params.logit_bias):
-        _check_bias(f"logit_bias[{index}]", pair)
+        check_bias(f"logit_bias[{index}]", pair, most=MAX_BIAS)
     if len({token_id for token_id, _ in params.logit_bias}) < len(params.logit_bias):
         raise RequestError("logit_bias must name each id once.")
     check_count("bad_words", params.bad_words, MAX_BAD_WORDS, "words")
     for index, word in enumerate(params.bad_words):
-        _check_bad_word(f"bad_words[{index}]", word)
-    check_count("logits_processors", params.logits_processors, MAX_PROCESSORS, "names")
-    for index, name in enumerate(params.logits_processors):
-        check_type(f"logits_processors[{index}]", name, str)
-
-
-def _check_bias(name: str, pair: object) -> None:
-    if not isinstance(pair, tuple) or len(pair) != 2:
-        raise RequestError(f"{name} must be a pair of id and bias; got {shown(pair)}.")
-    check_integer(f"the id of {name}", pair[0], 0, MAX_INT32)
-    check_number(f"the bias of {name}", pair[1], -MAX_BIAS, MAX_BIAS)
-
-
-def _check_bad_word(name: str, word: object) -> None:
-    check_type(name, word, tuple)
-    assert isinstance(word, tuple)
-    if not 1 <= len(word) <= MAX_BAD_WORD_TOKENS:
-        raise RequestError(f"{name} must have 1 to {MAX_BAD_WORD_TOKENS} ids; got {len(word)}.")
-    for token_id in word:
-        check_integer(f"an id of {name}", token_id, 0, MAX_INT32)
+        check_ids(f"bad_words[{index}]", word, max_count=MAX_BAD_WORD_TOKENS)
+    check_strings(
+        "logits_processors",
+        params.logits_processors,
+        max_count=MAX_PROCESSORS,
+        max_characters=MAX_PROCESSOR_CHARACTERS,
+    )

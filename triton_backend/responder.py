@@ -195,6 +195,8 @@ def _failure(news: News) -> Failure | None:
     match news.finish_reason:
         case FinishReason.CANCELLED:
             return Failure(FailureKind.CANCELLED, "the request was cancelled.")
+        case FinishReason.INVALID:
+            return Failure(FailureKind.INVALID, news.error or "no token is left to go on with.")
         case FinishReason.ERROR:
             return Failure(FailureKind.INTERNAL, news.error or "the engine failed.")
         case FinishReason.TIMEOUT:

@@ -3,12 +3,28 @@
 The scheduler plans rows, the sampler reads them, commit appends what was drawn. A row belongs to one step.
 """
 
+from enum import Enum, auto
 from typing import NamedTuple
 
 import numpy as np
 
 from builder.artifact.step import Int32
 from triton_backend.sequence import Sequence
+
+
+class NoToken(Enum):
+    """Why nothing can be drawn from a row."""
+
+    BROKEN = auto()
+    """The executor's logits are not finite numbers."""
+    BROKEN_BY_PROCESSOR = auto()
+    """They are none after the request's logits processors."""
+    NOTHING_LEFT = auto()
+    """The executor's are, and what the request bans leaves none of them."""
+
+
+Drawn = int | NoToken
+"""What comes of a row: an id, or why there is none."""
 
 
 class LogitRow(NamedTuple):
@@ -37,7 +53,8 @@ class LogitRow(NamedTuple):
     @property
     def known_ids(self) -> Int32:
         """The tokens of a row that is drawn, `[num_known]`: prompt, answer and drafts. A copy."""
-        return np.array([*self.sequence.token_ids, *self.drafted], np.int32)
+        known = np.array(self.sequence.token_ids, np.int32)  # by its buffer: 5 us for 32,000
+        return np.append(known, np.array(self.drafted, np.int32)) if self.drafted else known
 
     @property
     def next_token_id(self) -> int | None:

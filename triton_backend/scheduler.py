@@ -256,8 +256,11 @@ class Scheduler:
                 sequence.block_table.extend(self.cache.allocate(missing))
 
     def _num_spare_slots(self, sequence: Sequence) -> int:
-        """Count the slots for tokens after the known ones: in the last block, and in blocks not set aside."""
-        spare = max(0, self.cache.num_available - self._watermark_blocks)
+        """Count the slots for tokens after the known ones: in the last block, and in free blocks not set aside.
+
+        Idle blocks are somebody's prefix: no guess may push one out.
+        """
+        spare = min(self.pool.num_free, max(0, self.cache.num_available - self._watermark_blocks))
         return (len(sequence.block_table) + spare) * self.pool.block_size - sequence.num_known
 
     def _give_back(self, sequence: Sequence, num_kept: int) -> None:

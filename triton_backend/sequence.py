@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from triton_backend.drafting import Drafter
 from triton_backend.kv.chain import Chain
+from triton_backend.occurrences import Occurrences
 from triton_backend.request import Request, TokenLogprobs
 from triton_backend.structured.mask import AnswerMask
 from triton_backend.timeline import Timeline
@@ -37,6 +38,8 @@ class Sequence:
     """What a constraint allows the answer to go on with; None without a constraint."""
     drafter: Drafter | None = field(default=None, repr=False)
     """Drafts the next tokens; None without speculation."""
+    occurrences: Occurrences | None = field(default=None, repr=False)
+    """Counts ids for penalties; None without any."""
     siblings: "list[Sequence]" = field(default_factory=list, repr=False)
     """The choices of the request that are not over, itself included."""
     token_ids: "array[int]" = field(init=False, repr=False)
@@ -56,7 +59,10 @@ class Sequence:
     timeline: Timeline = field(init=False, repr=False, default_factory=Timeline)
 
     def __post_init__(self) -> None:
-        self.token_ids = array(INT32, self.request.prompt_token_ids)
+        ground = self.request.groundwork
+        # Of bytes, an array of 32,000 ids is made 100 times as fast as of a tuple.
+        prompt = self.request.prompt_token_ids if ground is None else ground.prompt
+        self.token_ids = array(INT32, prompt)
         self.block_table = array(INT32)
 
     @property

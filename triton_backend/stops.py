@@ -12,11 +12,10 @@ from builder.errors import RequestError
 ROOT = 0
 
 
-class StopMatcher:
-    """Finds the stop strings of one answer; a piece costs time by its own length alone.
+class StopStrings:
+    """The stop strings of a request as a tree: made once, read by all its answers, and never changed.
 
-    It walks a tree of the stop strings. The node reached is the longest end of the text that begins a
-    stop string; each node knows its longest proper end that is a node too (Aho-Corasick).
+    A node is the beginning of a stop string; each knows its longest proper end that is a node too (Aho-Corasick).
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -25,25 +24,68 @@ class StopMatcher:
         Raises:
             RequestError: a stop string is empty or not valid Unicode, so that no text can match it.
         """
-        self.matched: str | None = None
-        """The stop string that cut the text."""
-        self._stops = tuple(stops)
-        self._node = ROOT
-        self._held = ""
         self._children: list[dict[str, int]] = [{}]
         self._shorter = [ROOT]
-        self._longest_stop: list[str | None] = [None]
+        self.longest_stop: list[str | None] = [None]
         """The longest stop string that the text of a node ends with."""
-        self._num_held = [0]
+        self.num_held = [0]
         """Characters to hold back at a node: more may follow only where it has children."""
-        for place, stop in enumerate(self._stops):
+        for place, stop in enumerate(stops):
             _check(place, stop)
             self._add(stop)
         self._link()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is none."""
+        return len(self._children) == 1
+
+    def next_node(self, node: int, character: str) -> int:
+        """Give the node of the longest end of a text that begins a stop string, one character on."""
+        while node != ROOT and character not in self._children[node]:
+            node = self._shorter[node]
+        return self._children[node].get(character, ROOT)
+
+    def _add(self, stop: str) -> None:
+        node = ROOT
+        for depth, character in enumerate(stop, start=1):
+            if character not in self._children[node]:
+                self._children[node][character] = len(self._children)
+                self._children.append({})
+                self._shorter.append(ROOT)
+                self.longest_stop.append(None)
+                self.num_held.append(depth)
+            node = self._children[node][character]
+        self.longest_stop[node] = stop
+
+    def _link(self) -> None:
+        """Find each node's next shorter one, in order of depth, and what follows from it."""
+        order = [ROOT]
+        for node in order:
+            for character, child in self._children[node].items():
+                order.append(child)
+                if node != ROOT:
+                    self._shorter[child] = self.next_node(self._shorter[node], character)
+                if self.longest_stop[child] is None:
+                    self.longest_stop[child] = self.longest_stop[self._shorter[child]]
+                if not self._children[child]:
+                    self.num_held[child] = self.num_held[self._shorter[child]]
+
+
+class StopMatcher:
+    """Finds stop strings in the text of one answer; a piece costs time by its own length alone."""
+
+    def __init__(self, stops: StopStrings) -> None:
+        """Begin before the first character."""
+        self.matched: str | None = None
+        """The stop string that cut the text."""
+        self._stops = stops
+        self._node = ROOT
+        self._held = ""
+
     def feed(self, text: str) -> str:
         """Take the next piece; give the text that is now certain. Sets `matched` on a match."""
-        if not self._stops:
+        if self._stops.is_empty:
             return text
         window = self._held + text
         cut = len(window)
@@ -56,7 +98,7 @@ class StopMatcher:
 
     def pass_over(self, text: str) -> str:
         """Take the next piece, whose end is too early to stop at; give the text that is now certain."""
-        if not self._stops:
+        if self._stops.is_empty:
             return text
         window = self._held + text
         for character in text:
@@ -70,7 +112,7 @@ class StopMatcher:
 
     def _release(self, window: str, cut: int) -> str:
         if self.matched is None:
-            cut -= self._num_held[self._node]
+            cut -= self._stops.num_held[self._node]
             self._held = window[cut:]
         else:
             self._held = ""
@@ -78,38 +120,8 @@ class StopMatcher:
 
     def _step(self, character: str) -> str | None:
         """Take one character; give the longest stop string that ends with it."""
-        while self._node != ROOT and character not in self._children[self._node]:
-            self._node = self._shorter[self._node]
-        self._node = self._children[self._node].get(character, ROOT)
-        return self._longest_stop[self._node]
-
-    def _add(self, stop: str) -> None:
-        node = ROOT
-        for depth, character in enumerate(stop, start=1):
-            if character not in self._children[node]:
-                self._children[node][character] = len(self._children)
-                self._children.append({})
-                self._shorter.append(ROOT)
-                self._longest_stop.append(None)
-                self._num_held.append(depth)
-            node = self._children[node][character]
-        self._longest_stop[node] = stop
-
-    def _link(self) -> None:
-        """Find each node's next shorter one, in order of depth, and what follows from it."""
-        order = [ROOT]
-        for node in order:
-            for character, child in self._children[node].items():
-                order.append(child)
-                shorter = self._shorter[node]
-                while shorter != ROOT and character not in self._children[shorter]:
-                    shorter = self._shorter[shorter]
-                if node != ROOT:
-                    self._shorter[child] = self._children[shorter].get(character, ROOT)
-                if self._longest_stop[child] is None:
-                    self._longest_stop[child] = self._longest_stop[self._shorter[child]]
-                if not self._children[child]:
-                    self._num_held[child] = self._num_held[self._shorter[child]]
+        self._node = self._stops.next_node(self._node, character)
+        return self._stops.longest_stop[self._node]
 
 
 def _check(place: int, stop: str) -> None:

@@ -17,8 +17,12 @@ AnswerId = tuple[str, int]
 class TextStage(Protocol):
     """Detokenizes the answers of all running requests and finds stop strings in them."""
 
+    def opens_text(self, prompt_token_ids: Sequence[int]) -> bool:
+        """Tell whether the text of an answer to a prompt opens a text. Any thread may ask."""
+        ...
+
     def start(self, answer_id: AnswerId, request: Request) -> None:
-        """Begin the text of one answer.
+        """Begin the text of one answer; the request's groundwork is laid.
 
         Raises:
             RequestError: the request asks for something this stage can't do.
@@ -39,6 +43,10 @@ class TextStage(Protocol):
 
 class NoText:
     """The text stage of an engine that gives token ids alone."""
+
+    def opens_text(self, prompt_token_ids: Sequence[int]) -> bool:  # noqa: ARG002
+        """Say no: there is none."""
+        return False
 
     def start(self, answer_id: AnswerId, request: Request) -> None:  # noqa: ARG002
         """Refuse stop strings, which only text can match."""

@@ -1,19 +1,21 @@
 """The one thread that owns the engine: commands come in by a queue, deltas go out after each step.
 
 Commands are obeyed between steps, so a cancel frees its blocks within one step. Without work the thread waits for
-the next command and costs nothing.
+the next command, or until cached blocks have had their time, and costs nothing.
 """
 
 import logging
 import queue
 from collections.abc import Callable
+from threading import TIMEOUT_MAX
 from typing import Protocol
 
-from builder.errors import QueueFullError, RequestError
+from builder.errors import RequestError, UnavailableError
 from triton_backend.engine import Engine
 from triton_backend.failures import log_failure
 from triton_backend.messages import Pong, RefusalKind
 from triton_backend.reading import reading_of
+from triton_backend.reasons import Refusal
 from triton_backend.request import Delta, Request
 
 logger = logging.getLogger(__name__)
@@ -48,6 +50,11 @@ class Worker:
         """End a request; the listener hears its last deltas, unless it is over already."""
         self._commands.put(lambda: self._cancel(request_id))
 
+    def note_refusal(self, reason: Refusal) -> None:
+        """Count a request that was refused on its way here."""
+        metrics = self._engine.metrics
+        self._commands.put(lambda: metrics.refused(reason))
+
     def inquire(self, answer: Callable[[Pong], None]) -> None:
         """Call `answer` between two steps, on the worker's thread."""
         engine = self._engine
@@ -63,7 +70,7 @@ class Worker:
             self._obey()
             if self._is_stopping:
                 return
-            if self._engine.has_work:
+            if self._engine.rest_s == 0:
                 self._step()
 
     def _step(self) -> None:
@@ -72,9 +79,10 @@ class Worker:
             self._listener.hear(deltas)
 
     def _obey(self) -> None:
-        """Carry out the commands that are there; wait for one only if there is nothing else to do."""
+        """Carry out the commands that are there; wait for one only as long as there is nothing else to do."""
+        rest_s = self._engine.rest_s
         try:
-            self._commands.get(block=not self._engine.has_work)()
+            self._commands.get(timeout=None if rest_s is None else min(rest_s, TIMEOUT_MAX))()
             while not self._is_stopping:
                 self._commands.get_nowait()()
         except queue.Empty:
@@ -84,7 +92,7 @@ class Worker:
         refuse = self._listener.refuse
         try:
             self._engine.submit(request)
-        except QueueFullError as error:
+        except UnavailableError as error:
             refuse(request.request_id, RefusalKind.UNAVAILABLE, str(error))
         except RequestError as error:
             refuse(request.request_id, RefusalKind.INVALID, str(error))

@@ -200,7 +200,7 @@ def refuse_unsupported_schema(model: LoadedModel, params: SamplingParams) -> Non
     if params.constraint is None:
         return
     try:
-        model.prepare(params.constraint)
+        model.masks.compile(params.constraint)
     except RequestError as error:
         text = str(error).replace("constraint.text", "the schema of --json-schema")
         raise UserError(text) from error
@@ -276,7 +276,7 @@ def raise_failed(outcomes: list[Outcome], num_choices: int) -> None:
     failed = {
         place // num_choices + 1: outcome.error
         for place, outcome in enumerate(outcomes)
-        if outcome.finish_reason is FinishReason.ERROR
+        if outcome.finish_reason in (FinishReason.ERROR, FinishReason.INVALID)
     }
     if failed:
         numbers = ", ".join(map(str, failed))

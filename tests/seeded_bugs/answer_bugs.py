@@ -130,17 +130,40 @@ EDITS = {
     ),
     "repetition counts the answer alone": Patch(
         "sampling.penalties",
-        "            known = self._known\n",
-        "            known = self._answer\n",
+        "np.concatenate((self.occurrences.prompt_ids, ids))",
+        "ids",
     ),
     "repetition divides negative logits too": Patch(
         "sampling.penalties", "values * self.repetition", "values / self.repetition"
     ),
     "presence counts the prompt": Patch(
-        "sampling.penalties", "np.unique(self._answer,", "np.unique(self._known,"
+        "occurrences", "self._num_read = num_prompt", "self._num_read = 0"
     ),
     "frequency counts once": Patch(
         "sampling.penalties", "self.frequency * counts", "self.frequency"
+    ),
+    "what was counted is counted again": Patch(
+        "occurrences", "        self._num_read = len(token_ids)\n", ""
+    ),
+    "drafted tokens are not counted": Patch(
+        "sampling.penalties", "counts(self.drafted)", "counts()"
+    ),
+    "an id of the prompt may lead where repetition is penalised": Patch(
+        "sampling.penalties", "not self.occurrences.is_in_prompt(token_id)", "True"
+    ),
+    "a sibling's answer is counted too": Patch(
+        "intake",
+        "Occurrences(ids, num_prompt=num_prompt)",
+        "siblings[0].occurrences if siblings else Occurrences(ids, num_prompt=num_prompt)",
+    ),
+    "a draft may lead where presence is penalised": Patch(
+        "sampling.penalties", "token_id in self.drafted or ", ""
+    ),
+    "runs of the prompt are found one place late": Patch(
+        "drafting", "len(keys) - 1 - from_end + length", "len(keys) - from_end + length"
+    ),
+    "what an answer repeats of itself is not seen": Patch(
+        "drafting", "                self._follows[tuple", "                {}[tuple"
     ),
     "a bad word may begin in the prompt": Patch(
         "sampling.bad_words",
@@ -243,6 +266,11 @@ ENGINE = {
     "deadlines come one step late": Patch("engine", "if until <= now]", "if until + 1 <= now]"),
     "a passed deadline is forgotten": Patch(
         "engine", "        late = self._end_late()\n", "        late: list[Delta] = []\n"
+    ),
+    "an idle engine keeps what is cached for ever": Patch(
+        "engine",
+        "            self.scheduler.cache.expire()\n            return late\n",
+        "            return late\n",
     ),
     "drafts are judged one too low": Patch(
         "engine", "sum(guess == token_id for guess, token_id in pairs)", "len(share.drafted) + 1"

@@ -3,6 +3,7 @@
 from triton_backend.commit import commit
 from triton_backend.plan import Scheduled, StepPlan
 from triton_backend.request import Delta
+from triton_backend.rows import Drawn
 from triton_backend.sequence import Sequence
 from triton_backend.text import TextStage
 
@@ -13,7 +14,7 @@ def started(stage: TextStage, *sequences: Sequence) -> None:
 
 
 def commit_one(
-    sequence: Sequence, token_id: int | None, stage: TextStage, *, count: int | None = None
+    sequence: Sequence, token_id: Drawn, stage: TextStage, *, count: int | None = None
 ) -> Delta:
     """Commit a step that computes all that is pending of a sequence, or `count` tokens."""
     share = Scheduled(sequence, sequence.num_pending if count is None else count, 1)

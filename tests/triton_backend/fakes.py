@@ -19,6 +19,9 @@ class FakeText:
         """Count the answers; so an idle stage is false, and must be used all the same."""
         return len(self.live)
 
+    def opens_text(self, prompt_token_ids: Sequence[int]) -> bool:  # noqa: ARG002
+        return False
+
     def start(self, answer_id: tuple[str, int], request) -> None:
         assert answer_id not in self.live
         assert answer_id[0] == request.request_id
@@ -55,9 +58,13 @@ class FakeMask:
     def __init__(self, text: str, stopping_ids: Collection[int]) -> None:
         self.text = text
         self.stopping_ids = stopping_ids
-        self.num_accepted = 0
+        self.num_accepted = self.num_begun = 0
+
+    def begin(self) -> None:
+        self.num_begun = self.num_accepted + 1
 
     def keeps(self, token_id: int) -> bool:
+        assert self.num_begun == self.num_accepted + 1, "not begun before the executor"
         return is_allowed(self.text, token_id, self.num_accepted)
 
     def apply(self, logits: Float32) -> None:
@@ -70,11 +77,21 @@ class FakeMask:
         self.num_accepted += 1
 
 
+class FakeCompiled:
+    """What a constraint of theirs is compiled to."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def start(self, stopping_ids: Collection[int]) -> FakeMask:
+        return FakeMask(self.text, stopping_ids)
+
+
 class FakeMasks:
     """A provider of them."""
 
-    def start(self, constraint, stopping_ids: Collection[int]) -> FakeMask:
-        return FakeMask(constraint.text, stopping_ids)
+    def compile(self, constraint) -> FakeCompiled:
+        return FakeCompiled(constraint.text)
 
 
 class BrokenEngineError(RuntimeError):

@@ -9,10 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from builder.artifact.config import Limits
-from builder.errors import RequestError
+from builder.errors import RequestError, UnavailableError
 from builder.targets.scripted.execute import ScriptedExecutor
 from tests.triton_backend.making import make_limits
 from triton_backend.config import PolicyName
+from triton_backend.constraint import Constraint, ConstraintKind
 from triton_backend.engine import Engine
 from triton_backend.fronts import Fronts
 from triton_backend.joined_front import Service
@@ -29,9 +30,9 @@ from triton_backend.messages import (
     Submit,
     TokenIds,
 )
-from triton_backend.prompt_queue import PromptQueue, WaitingPrompt
 from triton_backend.reception import Reception
-from triton_backend.request import SamplingParams
+from triton_backend.request import Request, SamplingParams
+from triton_backend.text_queue import TextQueue, WaitingText
 from triton_backend.worker import Worker
 
 PATIENCE_S = 60
@@ -52,6 +53,24 @@ class FakeModel:
         self.may_encode.set()
         self.num_begun = 0
         """Prompts whose encoding began."""
+        self.may_compile = threading.Event()
+        self.may_compile.set()
+        self.compiled: list[str] = []
+        """Constraints, in the order in which compiling them began."""
+
+    def has_to_compile(self, request: Request) -> bool:
+        constraint = request.params.constraint
+        return constraint is not None and constraint.text != "known"
+
+    def prepare(self, request: Request) -> Request:
+        constraint = request.params.constraint
+        if constraint is None or constraint.text == "known":
+            return request
+        self.compiled.append(constraint.text)
+        assert self.may_compile.wait(PATIENCE_S)
+        if constraint.text == "busy":
+            raise UnavailableError("the server is too busy.")
+        raise RequestError(f"{constraint.text} can't be compiled.")
 
     def encode(self, prompt: object) -> tuple[int, ...]:
         self.num_begun += 1
@@ -68,9 +87,19 @@ PROMPT = TokenIds((3, 1, 4))
 
 
 def submit(
-    number: int, *, max_tokens: int = 3, prompt: Any = PROMPT, deadline_s: float | None = None
+    number: int,
+    *,
+    max_tokens: int = 3,
+    prompt: Any = PROMPT,
+    deadline_s: float | None = None,
+    constraint: str | None = None,
 ) -> Submit:
-    params = SamplingParams(temperature=0, max_tokens=max_tokens, logprobs=1)
+    params = SamplingParams(
+        temperature=0,
+        max_tokens=max_tokens,
+        logprobs=1,
+        constraint=None if constraint is None else Constraint(ConstraintKind.REGEX, constraint),
+    )
     return Submit(number, prompt, params, deadline_s=deadline_s)
 
 
@@ -94,19 +123,24 @@ class Stage:
         executor = ScriptedExecutor(make_limits(), block_size=4, vocab_size=50)
         self.engine = Engine(executor, end_token_ids=())
         self.worker = Worker(self.engine, self.fronts)
-        self.prompts = PromptQueue(max_prompts=5)
+        self.prompts = TextQueue(max_waiting=5)
+        self.constraints = TextQueue(max_of_tenant=3)
         self.is_closing = threading.Event()
         self.links: list[Link[FromHost]] = []
         self.threads = [
             threading.Thread(target=target)
-            for target in (self.worker.run, self.encode, self.give_up_late)
+            for target in (self.worker.run, self.encode, self.give_up_late, self.compile)
         ]
         for thread in self.threads:
             thread.start()
 
     def encode(self) -> None:
         while not self.is_closing.is_set():
-            self.prompts.encode_oldest()
+            self.prompts.serve_oldest()
+
+    def compile(self) -> None:
+        while not self.is_closing.is_set():
+            self.constraints.serve_in_turn()
 
     def give_up_late(self) -> None:
         while not self.is_closing.is_set():
@@ -115,7 +149,9 @@ class Stage:
     def load(self) -> None:
         model: Any = self.model
         reception = Reception(model, policy=PolicyName.FCFS, secret=SECRET)
-        self.loaded.set_result(Service(HELLO, model, self.worker, self.prompts, reception))
+        self.loaded.set_result(
+            Service(HELLO, model, self.worker, reception, self.prompts, self.constraints)
+        )
 
     def connect(self) -> Link[FromHost]:
         ours, theirs = socket.socketpair()
@@ -135,10 +171,12 @@ class Stage:
         for link in self.links:
             link.close()
         self.model.may_encode.set()
+        self.model.may_compile.set()
         self.worker.stop()
-        self.prompts.put((0, 0), WaitingPrompt(0, self.is_closing.set, print))
+        self.prompts.put((0, 0), WaitingText(0, self.is_closing.set, print))
         assert self.is_closing.wait(PATIENCE_S)
-        self.prompts.put((0, 1), WaitingPrompt(0, print, print, deadline_s=0))
+        self.prompts.put((0, 1), WaitingText(0, print, print, deadline_s=0))
+        self.constraints.put((0, 0), WaitingText(0, print, print))
         for thread in self.threads:
             thread.join(PATIENCE_S)
             assert not thread.is_alive()

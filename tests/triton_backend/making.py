@@ -8,6 +8,7 @@ from triton_backend.drafting import Drafter
 from triton_backend.kv.cache import BlockCache
 from triton_backend.kv.chain import Chain
 from triton_backend.kv.pool import BlockPool
+from triton_backend.occurrences import Occurrences, distinct
 from triton_backend.request import Request, SamplingParams
 from triton_backend.scheduler import Scheduler
 from triton_backend.sequence import Sequence
@@ -55,6 +56,7 @@ def make_sequence(
 ) -> Sequence:
     """A sequence with prompt tokens `first_token`, `first_token` + 1 and so on; it shares no blocks by default."""
     prompt = tuple(range(first_token, first_token + num_prompt))
+    counted = Occurrences(distinct(prompt), num_prompt=num_prompt)
     request = make_request(name, prompt, about={"domain": None, **(about or {})}, **params)
     return Sequence(
         request=request,
@@ -63,6 +65,7 @@ def make_sequence(
         stopping_ids=frozenset(request.params.stop_token_ids),
         chain=Chain(request.domain, BLOCK_SIZE),
         drafter=Drafter() if request.params.speculation else None,
+        occurrences=counted if request.params.is_penalised else None,
     )
 
 

@@ -95,7 +95,7 @@ class Run:
             self.now += 1
         if self.work.settings["cache_ttl_s"] is not None:
             self.now += 1000
-            self.engine.scheduler.cache.expire()
+            assert self.engine.step() == []
             assert not self.engine.scheduler.cache.num_cached, "cached beyond the time to live"
         self.watch.check_idle()
         assert not self.text_stage.live, "answers of the text stage lost"

@@ -11,6 +11,7 @@ from tests.triton_backend.making import make_sequence
 from triton_backend.commit import commit, cut_off
 from triton_backend.plan import Scheduled, StepPlan
 from triton_backend.request import Delta, FinishReason, TokenLogprobs
+from triton_backend.rows import Drawn, NoToken
 from triton_backend.sequence import Sequence
 from triton_backend.text import TextStage
 
@@ -111,11 +112,34 @@ def test_logits_that_are_no_numbers_end_their_answer_alone(stage: FakeText) -> N
     a, b = make_sequence("a", 1), make_sequence("b", 1)
     started(stage, a, b)
     plan = StepPlan((Scheduled(a, 1, 1), Scheduled(b, 1, 1)), ())
-    failed, fine = commit(plan, [None, 4], text_stage=stage)
+    failed, fine = commit(plan, [NoToken.BROKEN, 4], text_stage=stage)
     assert (failed.finish_reason, failed.token_ids) == (FinishReason.ERROR, ())
     assert failed.error == "the engine gave logits that are not finite numbers."
     assert (fine.finish_reason, fine.token_ids) == (None, (4,))
     assert set(stage.live) == {("b", 0)}
+
+
+def test_what_a_request_leaves_no_token_for_ends_as_its_mistake_and_names_its_fields(
+    stage: FakeText,
+) -> None:
+    a = make_sequence("a", 1, min_tokens=2, logit_bias=((5, -100.0),), bad_words=((6,),))
+    started(stage, a)
+    assert commit_one(a, 4, stage).finish_reason is None
+    delta = commit_one(a, NoToken.NOTHING_LEFT, stage)
+    assert (delta.finish_reason, delta.token_ids) == (FinishReason.INVALID, ())
+    assert delta.error == (
+        "logit_bias with bad_words with min_tokens leaves no token to go on with"
+        " after 1 generated tokens; relax it."
+    )
+    assert not stage.live
+
+
+def test_what_a_processor_broke_is_not_said_to_be_the_engines(stage: FakeText) -> None:
+    a = make_sequence("a", 1)
+    started(stage, a)
+    delta = commit_one(a, NoToken.BROKEN_BY_PROCESSOR, stage)
+    assert delta.finish_reason == FinishReason.ERROR
+    assert delta.error == "the logits processors left logits that are not finite numbers."
 
 
 def test_a_failing_text_stage_ends_its_answer_alone_and_quotes_nothing(
@@ -147,7 +171,7 @@ def test_a_cut_off_answer_drops_the_text_held_back(stage: FakeText) -> None:
 
 
 def commit_run(
-    sequence: Sequence, drafted: tuple[int, ...], drawn: list[int | None], stage: TextStage
+    sequence: Sequence, drafted: tuple[int, ...], drawn: list[Drawn], stage: TextStage
 ) -> Delta:
     """Commit a step of the one pending token of a sequence and drafts behind it."""
     share = Scheduled(sequence, 1 + len(drafted), 1 + len(drafted), drafted)
@@ -164,10 +188,15 @@ def almost_computed(stage: TextStage, **params: Any) -> Sequence:
 
 @pytest.mark.parametrize(
     ("drawn", "taken"),
-    [([5, 6, 7], [5, 6, 7]), ([5, 9, 7], [5, 9]), ([9, 6, 7], [9]), ([5, 9, None], [5, 9])],
+    [
+        ([5, 6, 7], [5, 6, 7]),
+        ([5, 9, 7], [5, 9]),
+        ([9, 6, 7], [9]),
+        ([5, 9, NoToken.BROKEN], [5, 9]),
+    ],
 )
 def test_drafts_are_taken_as_long_as_they_are_what_was_drawn_and_one_token_more(
-    drawn: list[int | None], taken: list[int], stage: FakeText
+    drawn: list[Drawn], taken: list[int], stage: FakeText
 ) -> None:
     sequence = almost_computed(stage)
     delta = commit_run(sequence, (5, 6), drawn, stage)
@@ -190,7 +219,7 @@ def test_logits_that_are_no_numbers_inside_a_run_keep_the_tokens_before_them(
     stage: FakeText,
 ) -> None:
     sequence = almost_computed(stage)
-    delta = commit_run(sequence, (5, 6), [5, None, 7], stage)
+    delta = commit_run(sequence, (5, 6), [5, NoToken.BROKEN, 7], stage)
     assert (delta.token_ids, delta.finish_reason) == ((5,), FinishReason.ERROR)
     assert delta.num_generated_tokens == 1
     assert not stage.live

@@ -8,6 +8,7 @@ from tests.triton_backend.making import make_sequence
 from triton_backend.commit import commit
 from triton_backend.plan import Scheduled, StepPlan
 from triton_backend.request import TokenLogprobs
+from triton_backend.rows import NoToken
 
 
 @pytest.fixture
@@ -22,9 +23,9 @@ def test_logprobs_of_a_prompt_are_kept_until_its_first_token_and_told_once(
     started(stage, sequence)
     told = {row: TokenLogprobs(-float(row), 1, (), ()) for row in range(2)}
     plan = StepPlan((Scheduled(sequence, 1, 1),))
-    assert commit(plan, [None], text_stage=stage, logprobs=told) == []
+    assert commit(plan, [NoToken.BROKEN], text_stage=stage, logprobs=told) == []
     plan = StepPlan((Scheduled(sequence, 2, 2),))
-    (delta,) = commit(plan, [None, 4], text_stage=stage, logprobs={0: told[1]})
+    (delta,) = commit(plan, [NoToken.BROKEN, 4], text_stage=stage, logprobs={0: told[1]})
     assert delta.prompt_logprobs == (told[0], told[1])
     assert delta.prompt_token_ids == sequence.request.prompt_token_ids
     later = commit_one(sequence, 5, stage)

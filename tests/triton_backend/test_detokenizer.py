@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from builder.checkpoint.tokenizer_files import TokenizerFiles
 from tests.texts import varied_texts
 from tests.triton_backend.vocabularies import added, byte_level, loaded, sentencepiece, unigram
-from triton_backend.detokenizer import Detokenizer
+from triton_backend.detokenizer import Detokenizer, opens_text
 from triton_backend.tokenizer import Tokenizer
 
 BYTES = loaded(byte_level(added(256, "<|end|>")))
@@ -49,7 +49,7 @@ CUTS = st.lists(st.integers(1, 4), min_size=1)
 
 
 def streamed(tokenizer: Tokenizer, ids: Sequence[int], prompt: Sequence[int] = ()) -> list[str]:
-    detokenizer = Detokenizer(tokenizer, prompt)
+    detokenizer = Detokenizer(tokenizer, opens_text=opens_text(tokenizer, prompt))
     return [detokenizer.feed([token_id]) for token_id in ids]
 
 

@@ -109,6 +109,20 @@ def drafted_with(**limits: int) -> tuple[int, ...]:
     return share.drafted
 
 
+def test_a_guess_pushes_nobodys_prefix_out() -> None:
+    scheduler = make_scheduler(num_blocks=6)
+    cached = make_sequence("cached", 12, first_token=10, about={"domain": b"one"})
+    cached.block_table.extend(scheduler.cache.allocate(3))
+    scheduler.cache.publish(cached.chain, cached.token_ids, cached.block_table, 12)
+    scheduler.cache.release(cached.block_table)
+    assert (scheduler.cache.num_idle, scheduler.pool.num_free) == (3, 2)
+    sequence = repeating(scheduler)
+    assert scheduler.pool.num_free == 0
+    (share,) = scheduler.plan().scheduled
+    assert (share.drafted, scheduler.cache.num_idle) == ((), 3)
+    assert len(sequence.block_table) == 2
+
+
 def test_whoever_is_admitted_goes_before_drafts() -> None:
     scheduler = make_scheduler(max_num_tokens=4)
     repeating(scheduler)

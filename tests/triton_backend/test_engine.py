@@ -1,6 +1,5 @@
 """The engine, case by case; `test_workloads.py` has the mixtures."""
 
-from collections.abc import Collection
 from itertools import count
 
 import pytest
@@ -16,8 +15,8 @@ from tests.triton_backend.engines import (
     request,
     token_ids,
 )
-from tests.triton_backend.fakes import FakeMask, FakeMasks, FakeText
-from tests.triton_backend.making import make_limits
+from tests.triton_backend.fakes import FakeCompiled, FakeMasks, FakeText
+from tests.triton_backend.making import Clock, make_limits
 from tests.triton_backend.oracle import Model
 from triton_backend.config import EngineConfig
 from triton_backend.constraint import Constraint, ConstraintKind
@@ -120,11 +119,11 @@ def test_without_a_seed_each_request_draws_its_own() -> None:
 class CountingMasks(FakeMasks):
     """Counts the constraints that are compiled."""
 
-    num_started = 0
+    num_compiled = 0
 
-    def start(self, constraint: Constraint, stopping_ids: Collection[int]) -> FakeMask:
-        self.num_started += 1
-        return super().start(constraint, stopping_ids)
+    def compile(self, constraint: Constraint) -> FakeCompiled:
+        self.num_compiled += 1
+        return super().compile(constraint)
 
 
 def test_a_full_queue_refuses_before_it_compiles_a_constraint_or_draws_a_seed() -> None:
@@ -139,7 +138,7 @@ def test_a_full_queue_refuses_before_it_compiles_a_constraint_or_draws_a_seed() 
         engine.submit(request(name, constraint=constraint))
     with pytest.raises(QueueFullError):
         engine.submit(request("c", constraint=constraint))
-    assert (masks.num_started, next(seeds)) == (2, 2)
+    assert (masks.num_compiled, next(seeds)) == (2, 2)
 
 
 def test_fresh_seeds_differ_and_are_seeds() -> None:
@@ -219,3 +218,29 @@ def test_no_setting_changes_an_answer(num_candidates: int) -> None:
 
     config = EngineConfig(num_candidates=num_candidates, watermark=0.5)
     assert answer(config) == answer(None)
+
+
+def test_an_engine_without_work_says_when_cached_blocks_have_had_their_time() -> None:
+    clock = Clock()
+    engine = make_engine(clock=clock, config=EngineConfig(cache_ttl_s=10.0))
+    assert engine.rest_s is None
+    engine.submit(request(prompt=tuple(range(9))))
+    assert engine.rest_s == 0
+    drain(engine)
+    clock.now = 4.0
+    assert engine.rest_s == 6.0
+    assert engine.step() == []
+    assert engine.scheduler.cache.num_cached
+    clock.now = 10.0
+    assert engine.rest_s == 0
+    assert engine.step() == []
+    assert (engine.scheduler.cache.num_cached, engine.rest_s) == (0, None)
+    assert engine.scheduler.pool.num_used == 0
+
+
+def test_without_a_time_to_live_an_idle_engine_rests_for_ever() -> None:
+    engine = make_engine()
+    engine.submit(request(prompt=tuple(range(9))))
+    drain(engine)
+    assert engine.scheduler.cache.num_cached
+    assert engine.rest_s is None

@@ -128,7 +128,7 @@ def test_an_id_may_be_used_again_after_its_end(served: Stage) -> None:
         (
             submit(1, prompt=PlainText("panic")),
             RefusalKind.INTERNAL,
-            "encoding the prompt failed with PanicError.",
+            "reading the request failed with PanicError.",
         ),
     ],
 )

@@ -83,7 +83,9 @@ def test_more_prompts_than_may_wait_are_refused_and_those_that_wait_are_counted(
     refused = link.receive()
     assert isinstance(refused, Refused)
     assert (refused.id, refused.kind) == (7, RefusalKind.UNAVAILABLE)
-    assert refused.message.startswith("the queue is full: 5 prompts of 15 characters wait")
+    assert refused.message.startswith(
+        "the queue is full: the texts of 5 requests, 15 characters, wait"
+    )
     link.send(Ping())
     pong = link.receive()
     assert isinstance(pong, Pong)
@@ -98,7 +100,7 @@ def test_a_prompt_that_waits_past_its_deadline_is_never_encoded(served: Stage) -
     link.send(submit(3, deadline_s=time.monotonic() + 0.05))
     (news,) = answer(link, 3)
     assert (news.finish_reason, news.is_last) == (FinishReason.TIMEOUT, True)
-    assert news.error == "the deadline passed before the prompt was encoded."
+    assert news.error == "the deadline passed before the request was read."
     await_true(lambda: len(served.prompts) == 2)
     link.send(Cancel(3))  # the front may have been as fast
     served.model.may_encode.set()

@@ -17,6 +17,7 @@ from triton_backend.loading import LoadedModel, load_model
 from triton_backend.messages import ControlText, PlainText, Prompt, Segments, TokenIds
 from triton_backend.request import Request, SamplingParams
 from triton_backend.segments import Segment, SegmentKind
+from triton_backend.structured.verdicts import Verdicts
 
 START, END = "<|im_start|>", "<|im_end|>"
 
@@ -148,21 +149,26 @@ def test_a_word_of_spaces_is_taken_as_it_is(model: LoadedModel) -> None:
 def test_a_constraint_is_compiled_once_and_found_at_submit(
     model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    constraint = Constraint(ConstraintKind.REGEX, "a+")
-    model.prepare(constraint)
+    params = SamplingParams(constraint=Constraint(ConstraintKind.REGEX, "a+"), num_choices=2)
+    request = Request("a", tuple(b"hi"), params)
+    assert model.has_to_compile(request)
+    prepared = model.prepare(request)
+    assert not model.has_to_compile(request)
 
     def compiled_again(_: Constraint) -> str:
         raise AssertionError
 
     monkeypatch.setattr(model.masks, "_trial", compiled_again)
-    params = SamplingParams(constraint=constraint)
-    model.engine.submit(Request("a", tuple(b"hi"), params))
+    monkeypatch.setattr(model.masks, "_verdicts", Verdicts())
+    model.engine.submit(prepared)
     assert model.engine.has_work
 
 
 def test_a_constraint_that_is_wrong_is_refused_when_it_is_compiled(model: LoadedModel) -> None:
     with pytest.raises(RequestError, match="is not a regular expression"):
-        model.prepare(Constraint(ConstraintKind.REGEX, "("))
+        model.prepare(
+            Request("a", (1,), SamplingParams(constraint=Constraint(ConstraintKind.REGEX, "(")))
+        )
 
 
 def test_the_engine_is_set_as_it_is_told(tiny_artifact: Path, executor: ScriptedExecutor) -> None:

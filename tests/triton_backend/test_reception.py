@@ -1,6 +1,5 @@
 """What a front submits becomes a request: whose it is, what it may share, and words as ids."""
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -10,9 +9,19 @@ from builder.errors import RequestError
 from triton_backend.config import PolicyName
 from triton_backend.constraint import Constraint, ConstraintKind
 from triton_backend.kv.domains import derive_domain
-from triton_backend.messages import Claim, Prompt, Submit, Terms, TokenIds
-from triton_backend.reception import MAX_WORDS, Reception
+from triton_backend.messages import (
+    Claim,
+    ControlText,
+    PlainText,
+    Prompt,
+    Segments,
+    Submit,
+    Terms,
+    TokenIds,
+)
+from triton_backend.reception import MAX_WORDS, Reception, num_characters
 from triton_backend.request import Request, SamplingParams
+from triton_backend.segments import Segment, SegmentKind
 from triton_backend.tenancy import sign
 
 SECRET = b"s" * 32
@@ -21,10 +30,10 @@ EXPIRES_S = 1100
 
 
 class FakeModel:
-    """Writes a word in the codes of its characters, and notes what it compiles."""
+    """Writes a word in the codes of its characters, and notes what it prepares."""
 
     def __init__(self) -> None:
-        self.prepared: list[Constraint] = []
+        self.prepared: list[Request] = []
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         assert isinstance(prompt, TokenIds)
@@ -33,10 +42,12 @@ class FakeModel:
     def token_runs(self, word: str) -> tuple[tuple[int, ...], ...]:
         return (tuple(word.encode()), (32, *word.encode()))
 
-    def prepare(self, constraint: Constraint) -> None:
-        self.prepared.append(constraint)
-        if constraint.text == "(":
-            raise RequestError("constraint.text is not a regular expression.")
+    def has_to_compile(self, request: Request) -> bool:
+        return request.params.constraint is not None
+
+    def prepare(self, request: Request) -> Request:
+        self.prepared.append(request)
+        return request
 
 
 @pytest.fixture
@@ -149,14 +160,35 @@ def test_bad_words_that_can_not_be_banned_are_refused(
     assert "secret" not in str(caught.value)
 
 
-def test_a_constraint_is_compiled_before_the_engine_sees_it(model: FakeModel) -> None:
-    constraint = Constraint(ConstraintKind.REGEX, "a+")
-    request = received(model, submit(params=SamplingParams(constraint=constraint)))
-    assert model.prepared == [constraint]
-    assert request.params.constraint == constraint
+def test_preparing_is_the_models_affair(model: FakeModel) -> None:
+    received_by = reception(model)
+    request = received_by.request_of("1/7", submit())
+    assert not received_by.has_to_compile(request)
+    assert received_by.prepare(request) is request
+    assert model.prepared == [request]
 
 
-def test_a_constraint_that_is_wrong_is_refused(model: FakeModel) -> None:
-    wrong = replace(SamplingParams(), constraint=Constraint(ConstraintKind.REGEX, "("))
-    with pytest.raises(RequestError, match="not a regular expression"):
-        received(model, submit(params=wrong))
+def test_a_bad_word_that_is_too_long_is_named_by_its_place_among_the_words(
+    model: FakeModel,
+) -> None:
+    with pytest.raises(RequestError, match=r"bad_words\[2\] must have 1 to 64 ids; got 65."):
+        received(model, submit(bad_words=("ab", "c", "x" * 64)))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "count"),
+    [
+        (TokenIds((1, 2)), 2),
+        (PlainText("four"), 4),
+        (ControlText("four"), 4),
+        (Segments((Segment(SegmentKind.TEXT, "five5"), Segment(SegmentKind.TEXT, "two"))), 8),
+    ],
+)
+def test_all_texts_of_a_request_count(prompt: Prompt, count: int) -> None:
+    assert num_characters(Submit(1, prompt, SamplingParams())) == count
+    constraint = Constraint(ConstraintKind.REGEX, "r" * 1000)
+    params = SamplingParams(
+        constraint=constraint, stop=("s" * 100, "t" * 10), logits_processors=("p" * 50,)
+    )
+    terms = Terms(bad_words=("b" * 5,))
+    assert num_characters(Submit(1, prompt, params, terms)) == count + 1165

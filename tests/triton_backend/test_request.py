@@ -45,7 +45,15 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"stop": ("ok", 3)}, "stop[1] must be a str; got 3."),
     ({"stop": ("",)}, "stop[0] must have 1 to 1024 characters; got 0."),
     ({"stop": ("x" * 1025,)}, "stop[0] must have 1 to 1024 characters; got 1025."),
+    (
+        {"stop": ("x" * 1024,) * 4 + ("y",)},
+        "stop must have at most 4096 characters in all; got 4097.",
+    ),
     ({"stop": ("x",) * 17}, "stop must hold at most 16 strings; got 17."),
+    (
+        {"logits_processors": ("x" * 129,)},
+        "logits_processors[0] must have 1 to 128 characters; got",
+    ),
     ({"ignore_eos": 1}, "ignore_eos must be true or false; got 1."),
     ({"logprobs": -1}, "logprobs must be an integer from 0 to 20; got -1."),
     ({"logprobs": 21}, "logprobs must be an integer from 0 to 20; got 21."),
@@ -59,7 +67,7 @@ GOOD: list[dict[str, Any]] = [
     {"seed": 2**64 - 1},
     {"seed": -(2**63)},
     {"max_tokens": 1, "min_tokens": 1},
-    {"stop_token_ids": tuple(range(256)), "stop": ("x" * 1024,) * 16},
+    {"stop_token_ids": tuple(range(256)), "stop": ("x" * 256,) * 16},
     {"ignore_eos": True},
     {"logprobs": 0},
     {"logprobs": 20},
@@ -139,6 +147,7 @@ def test_finish_reasons_are_plain_words() -> None:
         "stop",
         "length",
         "cancelled",
+        "invalid",
         "timeout",
         "error",
     ]

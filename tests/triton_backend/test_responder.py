@@ -127,6 +127,7 @@ def test_whatever_lags_every_answer_is_whole_and_in_order(cuts: list[int], num_c
     ("reason", "error", "failure"),
     [
         (FinishReason.ERROR, "it broke", Failure(FailureKind.INTERNAL, "it broke")),
+        (FinishReason.INVALID, "it bans all", Failure(FailureKind.INVALID, "it bans all")),
         (FinishReason.ERROR, None, Failure(FailureKind.INTERNAL, "the engine failed.")),
         (
             FinishReason.CANCELLED,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builder.errors import RequestError
-from triton_backend.stops import StopMatcher
+from triton_backend.stops import StopMatcher, StopStrings
 
 STOPS = st.lists(st.text("ab", min_size=1, max_size=6), min_size=1, max_size=4)
 PIECES = st.lists(st.text("abc", max_size=4), max_size=25)
@@ -28,7 +28,7 @@ def longest_held(text: str, stops: list[str]) -> int:
 def test_each_piece_gives_what_searching_the_whole_text_gives(
     stops: list[str], pieces: list[str]
 ) -> None:
-    matcher = StopMatcher(stops)
+    matcher = StopMatcher(StopStrings(stops))
     given_text = whole = ""
     for piece in pieces:
         whole += piece
@@ -49,7 +49,7 @@ def test_each_piece_gives_what_searching_the_whole_text_gives(
 def test_a_match_counts_only_in_pieces_that_may_end_the_text(
     stops: list[str], pieces: list[str], num_passed: int
 ) -> None:
-    matcher = StopMatcher(stops)
+    matcher = StopMatcher(StopStrings(stops))
     given_text = whole = ""
     for piece in pieces[:num_passed]:
         whole += piece
@@ -89,18 +89,18 @@ def test_a_match_counts_only_in_pieces_that_may_end_the_text(
 def test_pieces_are_given_as_soon_as_they_are_certain(
     stops: list[str], pieces: list[str], deltas: list[str]
 ) -> None:
-    matcher = StopMatcher(stops)
+    matcher = StopMatcher(StopStrings(stops))
     assert [matcher.feed(piece) for piece in pieces] == deltas
 
 
 def test_without_stop_strings_nothing_is_held_back() -> None:
-    matcher = StopMatcher([])
+    matcher = StopMatcher(StopStrings([]))
     assert matcher.pass_over("any") + matcher.feed("thing") == "anything"
     assert matcher.flush() == ""
 
 
 def test_the_stop_string_that_cut_the_text_is_named() -> None:
-    matcher = StopMatcher(["xyz", "\n", "END"])
+    matcher = StopMatcher(StopStrings(["xyz", "\n", "END"]))
     matcher.feed("the EN")
     matcher.feed("D\n")
     assert matcher.matched == "END"
@@ -109,7 +109,7 @@ def test_the_stop_string_that_cut_the_text_is_named() -> None:
 def test_a_piece_costs_time_by_its_own_length_alone() -> None:
     """With 16 stop strings of 1,024 times "a", each of 20,000 pieces extends a full hold-back."""
     stops = ["a" * 1023 + chr(ord("b") + index) for index in range(16)]
-    matcher = StopMatcher(stops)
+    matcher = StopMatcher(StopStrings(stops))
     steps = 0
 
     def count(character: str) -> str | None:
@@ -130,7 +130,7 @@ def test_long_texts_equal_the_search_of_the_whole() -> None:
     for _ in range(30):
         stops = ["".join(draw.choices("abcde", k=draw.randint(4, 7))) for _ in range(4)]
         text = "".join(draw.choices("abcde", k=4000))
-        matcher = StopMatcher(stops)
+        matcher = StopMatcher(StopStrings(stops))
         given_text, rest = "", text
         while rest and matcher.matched is None:
             size = draw.randint(1, 9)
@@ -148,4 +148,13 @@ def test_a_stop_string_that_nothing_matches_is_refused_by_position(
     stops: list[str], message: str
 ) -> None:
     with pytest.raises(RequestError, match=message):
-        StopMatcher(stops)
+        StopStrings(stops)
+
+
+def test_answers_share_stop_strings_and_not_their_place_in_them() -> None:
+    stops = StopStrings(["ab"])
+    first, second = StopMatcher(stops), StopMatcher(stops)
+    assert first.feed("a") == ""
+    assert second.feed("b") == "b"
+    first.feed("b")
+    assert (first.matched, second.matched) == ("ab", None)

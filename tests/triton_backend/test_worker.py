@@ -74,10 +74,17 @@ class Ears:
 class Stage:
     """A worker that runs in a thread of its own."""
 
-    def __init__(self, *, gated: bool = False, max_waiting: int = 3, **limits: int) -> None:
+    def __init__(
+        self,
+        *,
+        gated: bool = False,
+        max_waiting: int = 3,
+        cache_ttl_s: float | None = None,
+        **limits: int,
+    ) -> None:
         plain = ScriptedExecutor(make_limits(**limits), block_size=4, vocab_size=VOCAB)
         self.executor: Any = GatedExecutor(**limits) if gated else plain
-        config = EngineConfig(max_waiting=max_waiting)
+        config = EngineConfig(max_waiting=max_waiting, cache_ttl_s=cache_ttl_s)
         self.engine = Engine(self.executor, end_token_ids=(), config=config)
         self.ears = Ears()
         self.worker = Worker(self.engine, self.ears)
@@ -276,3 +283,14 @@ def test_a_defect_of_the_engine_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -
     stage.worker.submit(request("a"))
     with pytest.raises(AssertionError, match="lost a block"):
         stage.worker.run()
+
+
+def test_what_is_cached_has_its_time_though_nobody_asks_for_anything(make_stage) -> None:
+    stage = make_stage(cache_ttl_s=0.2)
+    stage.worker.submit(Request("a", tuple(range(20)), SamplingParams(max_tokens=2)))
+    stage.ears.wait_for(lambda: stage.ears.ended("a"))
+    deadline = time.monotonic() + PATIENCE_S
+    while stage.engine.scheduler.cache.num_cached:
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.01)
+    assert stage.engine.rest_s is None

@@ -196,6 +196,14 @@ class BlockCache:
         self._tell_removed(removed)
         return len(removed)
 
+    @property
+    def rest_s(self) -> float | None:
+        """Seconds until `expire` has something to forget, if nothing is used until then; None if it never has."""
+        if self._ttl_s is None or not self._idle:
+            return None
+        oldest = next(iter(self._idle.values()))
+        return max(0.0, oldest.last_use_s + self._ttl_s - self._clock())
+
     def expire(self) -> int:
         """Forget idle blocks that were not used for the time to live, and count them."""
         if self._ttl_s is None:

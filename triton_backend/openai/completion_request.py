@@ -5,9 +5,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from triton_backend.field_checks import MAX_INT32
 from triton_backend.openai.errors import ApiError
 from triton_backend.openai.schema import CommonFields, TokenId, wrong_value
-from triton_backend.request import MAX_INT32, SamplingParams
+from triton_backend.request import SamplingParams
 
 TokenIds = Annotated[list[TokenId], Meta(min_length=1)]
 

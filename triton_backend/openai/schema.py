@@ -15,6 +15,7 @@ from builder.errors import RequestError
 from triton_backend.constraint import Constraint
 from triton_backend.faces.forerun_fields import MAX_SALT_CHARACTERS
 from triton_backend.faces.structured_fields import read_constraint
+from triton_backend.field_checks import MAX_INT32
 from triton_backend.messages import Terms
 from triton_backend.openai.errors import ApiError, refused, shown
 from triton_backend.openai.not_yet import without_idle
@@ -22,7 +23,6 @@ from triton_backend.openai.response_format import FORMATS, ResponseFormat, const
 from triton_backend.request import (
     MAX_BIAS,
     MAX_CHOICES,
-    MAX_INT32,
     MAX_LOGPROBS,
     MAX_PENALTY,
     MAX_PRIORITY,

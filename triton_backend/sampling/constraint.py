@@ -1,7 +1,16 @@
 """Structured output: what the mask of an answer does not allow can't be drawn."""
 
+from collections.abc import Iterable
+
 from triton_backend.rows import LogitRow
 from triton_backend.structured.mask import AnswerMask
+
+
+def begin_masks(rows: Iterable[LogitRow]) -> None:
+    """Let the masks of rows be computed while the executor runs: a hostile grammar's takes as long as a step."""
+    for row in rows:
+        if row.sequence.mask is not None:
+            row.sequence.mask.begin()
 
 
 def mask_of(row: LogitRow) -> AnswerMask | None:

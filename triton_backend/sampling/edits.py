@@ -105,9 +105,7 @@ def _is_plain(params: SamplingParams) -> bool:
         or params.bad_words
         or params.min_tokens
         or params.logits_processors
-        or params.presence_penalty
-        or params.frequency_penalty
-        or params.repetition_penalty != 1.0
+        or params.is_penalised
     )
 
 

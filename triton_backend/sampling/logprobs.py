@@ -8,15 +8,15 @@ import numpy as np
 from builder.artifact.step import Float32, RowAsks, StepResult
 from builder.targets.executor import result_from_rows
 from triton_backend.request import TokenLogprobs
-from triton_backend.rows import LogitRow
+from triton_backend.rows import Drawn, LogitRow
 
 
 def asked_logprobs(
-    rows: list[LogitRow], token_ids: list[int | None], result: StepResult
+    rows: list[LogitRow], token_ids: list[Drawn], result: StepResult
 ) -> dict[int, TokenLogprobs]:
     """Give, by row, the log-probabilities of the rows that ask for them.
 
-    For a row that was drawn they are of its entry in `token_ids` (nothing where that is None), for one in
+    For a row that was drawn they are of its entry in `token_ids` (nothing where none was drawn), for one in
     a prompt of the token that follows there. `result` is the executor's own, before anything was edited.
     """
     told = {}
@@ -24,7 +24,7 @@ def asked_logprobs(
         params = row.sequence.request.params
         num_top = params.prompt_logprobs if row.num_behind else params.logprobs
         token_id = row.next_token_id if row.num_behind else drawn
-        if num_top is not None and token_id is not None:
+        if num_top is not None and isinstance(token_id, int):
             told[place] = logprobs_of(result.full_row(place), token_id, num_top)
     return told
 

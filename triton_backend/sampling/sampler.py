@@ -16,7 +16,7 @@ from builder.artifact.step import Float32, RowAsks, StepResult
 from builder.targets.executor import result_from_rows
 from triton_backend.admission import check_token_ids
 from triton_backend.request import SamplingParams
-from triton_backend.rows import LogitRow
+from triton_backend.rows import Drawn, LogitRow, NoToken
 from triton_backend.sampling.bad_words import bad_words_of
 from triton_backend.sampling.constraint import mask_of
 from triton_backend.sampling.draw import draw
@@ -99,15 +99,17 @@ class Sampler:
             temperatures=np.array(temperatures, np.float32),
         )
 
-    def sample(self, rows: list[LogitRow], asks: RowAsks, result: StepResult) -> list[int | None]:
-        """Give one id per row: None where nothing can be drawn, as its logits are no finite numbers.
+    def sample(self, rows: list[LogitRow], asks: RowAsks, result: StepResult) -> list[Drawn]:
+        """Give one id per row, or why nothing can be drawn.
 
         Rows whose token is known already need no draw, and their entry means nothing.
         """
         edits = edits_of(rows, self._links)
-        result, slack = apply_edits(result, asks, edits)
-        ids: list[int | None] = [
-            None if token_id < 0 else token_id for token_id in result.argmax.tolist()
+        own = result
+        result, slack = apply_edits(own, asks, edits)
+        ids: list[Drawn] = [
+            _why_none(place, own, result) if token_id < 0 else token_id
+            for place, token_id in enumerate(result.argmax.tolist())
         ]
         if not asks.num_candidates:
             return ids
@@ -115,7 +117,7 @@ class Sampler:
         places = np.flatnonzero(asks.temperatures)
         is_number = np.isfinite(result.logsumexp[places])
         for place in places[~is_number].tolist():
-            ids[place] = None
+            ids[place] = _why_none(place, own, result)
         places = places[is_number]
         draws = _draws([rows[place] for place in places.tolist()], places, asks, result, slack)
         ranks, is_decided = self._decide(draws, result.candidate_logits[places])
@@ -149,6 +151,16 @@ class Sampler:
             if is_decided[0]:
                 break
         return int(largest.candidate_ids[0, ranks[0]])
+
+
+def _why_none(place: int, own: StepResult, edited: StepResult) -> NoToken:
+    """Tell why a row has no largest logit; `own` is the executor's answer, `edited` the one after edits."""
+    if own.argmax[place] < 0:
+        return NoToken.BROKEN
+    largest = edited.full_row(place).max()
+    if largest == -np.inf:
+        return NoToken.NOTHING_LEFT
+    return NoToken.BROKEN if np.isfinite(largest) else NoToken.BROKEN_BY_PROCESSOR
 
 
 def _temperature(row: LogitRow) -> float:

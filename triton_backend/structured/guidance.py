@@ -3,44 +3,74 @@
 Where the constraint leaves one way to go on, the mask allows that text in the model's own tokens alone.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer
 from numpy.typing import NDArray
 
 from builder.artifact.step import Float32
-from builder.errors import EngineError, RequestError
+from builder.errors import EngineError, RequestError, UnavailableError
 from triton_backend.constraint import Constraint
 from triton_backend.structured.mask import AnswerMask
 from triton_backend.structured.trial import TOO_LARGE, limits, tried
+from triton_backend.structured.verdicts import Verdicts
 
-MAX_CHARACTERS = 2**16
-MAX_COMPILED = 16
-"""Compiled constraints kept, the last ones asked for."""
+NUM_THREADS = 4
+"""They compute masks while the engine runs its step: llguidance needs no lock of Python's for it."""
+BYTES_OF_GUIDE = 256 * 1024
+BYTES_PER_CHARACTER = 64
+"""Of a grammar: what a compiled one takes in memory is at most about this (measured over the tests' constraints)."""
 Bool = NDArray[np.bool_]
+
+
+class Allowed(NamedTuple):
+    """What may come next by a parser, which knows no ids that end answers."""
+
+    ids: Bool
+    """`[V]`"""
+    may_end: bool
 
 
 class GuidanceMask:
     """The mask of one answer. The ids that end answers are known here, not to the parser."""
 
     def __init__(
-        self, matcher: LLMatcher, stopping_ids: Collection[int], *, vocab_size: int
+        self,
+        matcher: LLMatcher,
+        first: Allowed,
+        stopping_ids: Collection[int],
+        *,
+        threads: Executor,
     ) -> None:
-        """Begin; `matcher` is the answer's own."""
+        """Begin; `matcher` is the answer's own, and allows `first` now."""
         self._matcher = matcher
         self._stopping_ids = frozenset(stopping_ids)
-        self._vocab_size = vocab_size
-        self._allowed: Bool | None = None
-        """`[V]` of the present place; computed when it is first asked for."""
+        self._vocab_size = len(first.ids)
+        self._threads = threads
+        self._computing: Future[Allowed] | None = None
+        """Has the matcher until it is done."""
+        self._ids: Bool | None = None
+        """`[V]` allowed at the present place, ids that end the answer included; None until it was asked for."""
+        self._is_over = False
+        """Nothing can follow at the present place, as far as it was asked for."""
+        self._take(first)
 
     @property
     def is_complete(self) -> bool:
         """See `AnswerMask`."""
-        return self._matcher.is_stopped() and not self._matcher.is_error()
+        self._settle()
+        return self._is_over or (self._matcher.is_stopped() and not self._matcher.is_error())
+
+    def begin(self) -> None:
+        """See `AnswerMask`."""
+        if self._ids is None and self._computing is None:
+            self._computing = self._threads.submit(allowed_by, self._matcher, self._vocab_size)
 
     def keeps(self, token_id: int) -> bool:
         """See `AnswerMask`."""
@@ -52,23 +82,58 @@ class GuidanceMask:
 
     def accept(self, token_id: int) -> None:
         """See `AnswerMask`."""
+        self._settle()
         if token_id in self._stopping_ids and not self._matcher.is_error():
             return
-        self._allowed = None
+        self._ids, self._is_over = None, False
         if not self._matcher.consume_token(token_id):
             raise EngineError("the constraint became too complex to follow, or was not followed")
 
     def _allowed_now(self) -> Bool:
-        if self._allowed is None:
-            bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
-            unpacked = np.unpackbits(bits, count=self._vocab_size, bitorder="little")
-            self._allowed = unpacked.view(np.bool_)
-            if self._matcher.is_error():
-                # A limit was met. Let anything pass: `accept` ends this answer with an error, and no other.
-                self._allowed[:] = True
-            elif self._matcher.is_accepting():
-                self._allowed[list(self._stopping_ids)] = True
-        return self._allowed
+        self._settle()
+        if self._ids is None:
+            self._ids = self._take(allowed_by(self._matcher, self._vocab_size))
+        return self._ids
+
+    def _settle(self) -> None:
+        """Take what another thread computes, if one does."""
+        if self._computing is not None:
+            computing, self._computing = self._computing, None
+            self._take(computing.result())
+
+    def _take(self, allowed: Allowed) -> Bool:
+        self._is_over = allowed.may_end and not allowed.ids.any()
+        self._ids = allowed.ids
+        if allowed.may_end:
+            self._ids = allowed.ids.copy()
+            self._ids[list(self._stopping_ids)] = True
+        return self._ids
+
+
+def allowed_by(matcher: LLMatcher, vocab_size: int) -> Allowed:
+    """Compute what a matcher allows next, on any thread, while nobody else uses the matcher."""
+    bits = np.frombuffer(matcher.compute_bitmask(), np.uint8)
+    ids = np.unpackbits(bits, count=vocab_size, bitorder="little").view(np.bool_)
+    if matcher.is_error():
+        # A limit was met. Let anything pass: `accept` ends this answer with an error, and no other.
+        ids[:] = True
+    return Allowed(ids, may_end=matcher.is_error() or matcher.is_accepting())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guide:
+    """A constraint compiled for one vocabulary (a `CompiledConstraint`)."""
+
+    matcher: LLMatcher
+    """Stays where answers begin; each of them gets a copy."""
+    first: Allowed
+    threads: Executor
+
+    def start(self, stopping_ids: Collection[int]) -> AnswerMask:
+        """See `CompiledConstraint`."""
+        return GuidanceMask(
+            self.matcher.deep_copy(), self.first, stopping_ids, threads=self.threads
+        )
 
 
 class GuidanceProvider:
@@ -89,49 +154,50 @@ class GuidanceProvider:
         self._trial = trial
         self._vocab_size = len(token_bytes)
         self._vocabulary = _Vocabulary(token_bytes, encode)
-        self._compiled: OrderedDict[Constraint, LLMatcher] = OrderedDict()
-        self._lock = Lock()
+        self._verdicts: Verdicts[Guide] = Verdicts()
+        self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="mask")
+        self._making_tokenizer = Lock()
 
-    def prepare(self, constraint: Constraint) -> None:
-        """Compile a constraint ahead of `start`: at worst a second, better spent on another thread.
+    def knows(self, constraint: Constraint) -> bool:
+        """Tell whether `compile` has its answer at hand."""
+        return self._verdicts.find(constraint) is not None
 
-        Raises:
-            RequestError: as `start` does.
-        """
-        self._matcher(constraint)
-
-    def start(self, constraint: Constraint, stopping_ids: Collection[int]) -> AnswerMask:
+    def compile(self, constraint: Constraint) -> Guide:
         """See `MaskProvider`."""
-        matcher = self._matcher(constraint).deep_copy()
-        return GuidanceMask(matcher, stopping_ids, vocab_size=self._vocab_size)
+        verdict = self._verdicts.find(constraint)
+        if verdict is None:
+            verdict, num_bytes = self._judge(constraint)
+            self._verdicts.keep(constraint, verdict, num_bytes)
+        if isinstance(verdict, str):
+            raise RequestError(verdict)
+        return verdict
+
+    def _judge(self, constraint: Constraint) -> tuple[Guide | str, int]:
+        """Compile a constraint, or say why it is refused for good; and how much memory that takes."""
+        try:
+            grammar = self._trial(constraint)
+        except UnavailableError:
+            raise
+        except RequestError as refused:
+            return str(refused), 0
+        matcher = LLMatcher(self._tokenizer(), grammar, log_level=0, limits=limits())
+        first = allowed_by(matcher, self._vocab_size)
+        if matcher.is_error():
+            return TOO_LARGE, 0
+        guide = Guide(matcher, first, self._threads)
+        return guide, BYTES_OF_GUIDE + BYTES_PER_CHARACTER * len(grammar) + self._vocab_size
+
+    def _tokenizer(self) -> LLTokenizer:
+        """Give the vocabulary as a tree."""
+        with self._making_tokenizer:
+            return self._tree
 
     @cached_property
-    def _tokenizer(self) -> LLTokenizer:
-        """The vocabulary as a tree; made for the first constraint, as it takes 0.2 s and few engines meet one."""
+    def _tree(self) -> LLTokenizer:
+        """Made for the first constraint, as it takes 0.2 s and few engines meet one."""
         tokenizer = LLTokenizer(self._vocabulary, n_vocab=self._vocab_size + 1)  # type: ignore[arg-type]
         self._vocabulary.greedy = tokenizer.greedy_tokenize
         return tokenizer
-
-    def _matcher(self, constraint: Constraint) -> LLMatcher:
-        """Give the compiled constraint, whose state is never moved."""
-        with self._lock:
-            if constraint in self._compiled:
-                self._compiled.move_to_end(constraint)
-                return self._compiled[constraint]
-        if len(constraint.text) > MAX_CHARACTERS:
-            raise RequestError(
-                f"constraint.text must have at most {MAX_CHARACTERS} characters;"
-                f" got {len(constraint.text)}."
-            )
-        grammar = self._trial(constraint)
-        matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=limits())
-        if matcher.is_error():
-            raise TOO_LARGE
-        with self._lock:
-            self._compiled[constraint] = matcher
-            if len(self._compiled) > MAX_COMPILED:
-                self._compiled.popitem(last=False)
-        return matcher
 
 
 class _Vocabulary:

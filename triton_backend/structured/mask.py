@@ -13,6 +13,10 @@ from triton_backend.constraint import Constraint
 class AnswerMask(Protocol):
     """The ids that one answer may go on with. It belongs to one sequence and one thread."""
 
+    def begin(self) -> None:
+        """Start to find out what may come next, beside what else the caller does until it asks."""
+        ...
+
     def keeps(self, token_id: int) -> bool:
         """Whether the answer may go on with `token_id`."""
         ...
@@ -38,13 +42,22 @@ class AnswerMask(Protocol):
         ...
 
 
-class MaskProvider(Protocol):
-    """Compiles constraints for one vocabulary."""
+class CompiledConstraint(Protocol):
+    """A constraint that is ready to be followed. It never changes, and any thread may have it."""
 
-    def start(self, constraint: Constraint, stopping_ids: Collection[int]) -> AnswerMask:
-        """Give the mask of an answer that has not begun; `stopping_ids` may end it where it is complete.
+    def start(self, stopping_ids: Collection[int]) -> AnswerMask:
+        """Give the mask of an answer that has not begun; `stopping_ids` may end it where it is complete."""
+        ...
+
+
+class MaskProvider(Protocol):
+    """Compiles constraints for one vocabulary; threads may share it."""
+
+    def compile(self, constraint: Constraint) -> CompiledConstraint:
+        """Compile a constraint, which may take a second: better not on the engine's thread.
 
         Raises:
+            UnavailableError: this machine is too busy to compile it; it may be tried again.
             RequestError: the constraint is invalid, asks for something not supported (named), or is too
                 large to compile.
         """

@@ -13,7 +13,7 @@ import sys
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from builder.errors import RequestError
+from builder.errors import EngineError, RequestError, UnavailableError
 from triton_backend.constraint import Constraint, ConstraintKind
 from triton_backend.structured.grammars import grammar_of, refusal
 from triton_backend.subprograms import command_of
@@ -22,17 +22,24 @@ MAX_CPU_S = 0.5
 """A hundred fields with patterns take 0.01 s."""
 MAX_MEMORY_BYTES = 2**30
 MAX_WALL_S = 10.0
-"""For a machine so loaded that the process gets no processor."""
+"""For a machine so loaded that the process gets no processor: that says nothing about the constraint."""
+BOUNDS = frozenset({-signal.SIGPROF, -signal.SIGABRT, -signal.SIGSEGV})
+"""How the process dies of a constraint: of its time, of its memory, of its stack."""
 
-TOO_LARGE = RequestError("constraint.text takes too long to compile; make it smaller.")
+TOO_LARGE = "constraint.text takes too long to compile; make it smaller."
+BUSY = "the server is too busy to compile the constraint; try again later."
 
 
 def limits() -> LLParserLimits:
-    """Give what a grammar may cost: a mask at most some 10 ms, and the states of its lexer 20 MB."""
+    """Give what a grammar may cost: a mask at most some 5 ms of processor time, and the states of its lexer 20 MB.
+
+    The items of a step bound what an ambiguous grammar may do: with 10,000 of them, `s ::= s s | [a-z] | s s s` took
+    110 ms for a mask, with 2,000 it takes 2; a schema with 150 optional fields or 500 choices needs fewer.
+    """
     return LLParserLimits(
         max_items_in_row=1000,
-        step_lexer_fuel=100_000,
-        step_max_items=10_000,
+        step_lexer_fuel=50_000,
+        step_max_items=2000,
         max_lexer_states=10_000,
         max_grammar_size=50_000,
         precompute_large_lexemes=False,
@@ -44,7 +51,9 @@ def tried(constraint: Constraint) -> str:
     """Compile a constraint in a process of its own; give its grammar, which compiles here as fast.
 
     Raises:
+        UnavailableError: the machine is too busy to tell.
         RequestError: it is invalid, not supported, or takes too much time or memory.
+        EngineError: the trial itself failed.
     """
     question = json.dumps({"kind": constraint.kind, "text": constraint.text})
     try:
@@ -55,10 +64,14 @@ def tried(constraint: Constraint) -> str:
             check=False,
             timeout=MAX_WALL_S,
         )
-    except subprocess.TimeoutExpired:
-        raise TOO_LARGE from None
+    except (subprocess.TimeoutExpired, OSError):
+        raise UnavailableError(BUSY) from None
+    if done.returncode in BOUNDS:
+        raise RequestError(TOO_LARGE)
+    if done.returncode == -signal.SIGKILL:  # by the system, for want of memory
+        raise UnavailableError(BUSY)
     if done.returncode != 0:
-        raise TOO_LARGE
+        raise EngineError(f"the trial of a constraint failed with exit code {done.returncode}")
     answer = json.loads(done.stdout)
     if "refused" in answer:
         raise RequestError(answer["refused"])
@@ -103,6 +116,8 @@ def main() -> None:
         answer = {"grammar": _compiled(constraint)}
     except RequestError as refused:
         answer = {"refused": str(refused)}
+    except BaseException:  # noqa: BLE001 - it had no memory left, or the compiler panicked
+        answer = {"refused": TOO_LARGE}
     sys.stdout.buffer.write(json.dumps(answer).encode())
 
 

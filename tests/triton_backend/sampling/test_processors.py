@@ -1,5 +1,6 @@
 """Processors come from installed packages by name, and a bad one harms its own answer alone."""
 
+import contextlib
 import logging
 from importlib.metadata import EntryPoint
 
@@ -11,7 +12,7 @@ from builder.errors import RequestError
 from builder.targets.executor import result_from_rows
 from tests.triton_backend.making import make_sequence
 from triton_backend.request import SamplingParams
-from triton_backend.rows import LogitRow
+from triton_backend.rows import Drawn, LogitRow, NoToken
 from triton_backend.sampling.processors import GROUP, Processors
 from triton_backend.sampling.sampler import Sampler
 
@@ -57,7 +58,7 @@ def importable(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) 
     monkeypatch.setitem(__import__("sys").modules, __name__, request.module)
 
 
-def sample(*rows: LogitRow) -> list[int | None]:
+def sample(*rows: LogitRow) -> list[Drawn]:
     chosen = Sampler(vocab_size=10, num_candidates=4, processors=installed())
     for row in rows:
         chosen.check(row.sequence.request.params)
@@ -100,7 +101,9 @@ def test_a_processor_that_fails_ends_its_own_answer_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.ERROR):
-        assert sample(row_of(), row_of("fail"), row_of("fail", temperature=1.0)) == [4, None, None]
+        rows = (row_of(), row_of("fail"), row_of("fail", temperature=1.0))
+        broken = NoToken.BROKEN_BY_PROCESSOR
+        assert sample(*rows) == [4, broken, broken]
     assert "the logits processor fail failed: ValueError" in caplog.text
     assert "quotes" not in caplog.text.replace('raise ValueError(f"quotes the prompt', "")
 
@@ -135,6 +138,20 @@ def test_a_name_that_nobody_asks_for_is_not_looked_for() -> None:
     processors = Processors(find)
     processors.load(())
     assert processors.processing_of(row_of()) is None
+
+
+def test_packages_are_looked_through_once() -> None:
+    looks = []
+
+    def find() -> list[EntryPoint]:
+        looks.append(1)
+        return [entry("halve")]
+
+    processors = Processors(find)
+    for name in ("halve", "absent", "absent"):
+        with contextlib.suppress(RequestError):
+            processors.load([name])
+    assert len(looks) == 1
 
 
 def test_the_processors_of_installed_packages_are_found() -> None:

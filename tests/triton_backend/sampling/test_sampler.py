@@ -15,7 +15,7 @@ from builder.targets.executor import result_from_rows
 from tests.triton_backend.making import make_sequence
 from tests.triton_backend.oracle import edit, pick
 from triton_backend.request import SamplingParams
-from triton_backend.rows import LogitRow
+from triton_backend.rows import Drawn, LogitRow, NoToken
 from triton_backend.sampling.sampler import Sampler
 from triton_backend.sequence import Sequence
 
@@ -28,7 +28,7 @@ def sampler(num_candidates: int = 64, vocab_size: int = VOCAB) -> Sampler:
 
 def sample(
     logits: np.ndarray, rows: list[LogitRow] | list[Sequence], num_candidates: int
-) -> list[int | None]:
+) -> list[Drawn]:
     """Sample rows, or one row behind each sequence."""
     chosen = sampler(num_candidates, logits.shape[1])
     rows = [row if isinstance(row, LogitRow) else LogitRow(row) for row in rows]
@@ -116,7 +116,7 @@ def test_ids_are_drawn_as_often_as_their_probability_says() -> None:
     for _ in range(4000):
         sequence.token_ids.append(0)  # another position, another number
         (token_id,) = sample(logits, [sequence], 64)
-        assert token_id is not None
+        assert isinstance(token_id, int)
         counts[token_id] += 1
     assert np.array(counts) / 4000 == pytest.approx([0.5, 0.3, 0.15, 0.05], abs=0.03)
 
@@ -183,8 +183,28 @@ def test_a_row_that_is_no_number_fails_alone(wrong: float) -> None:
     rows = np.array([[1, 2, 3], [1, wrong, 3], [3, 2, 1]], np.float32)
     sequences = [make_sequence(f"r{row}", 1, temperature=0.5, seed=row) for row in range(3)]
     ids = sample(rows, sequences, 64)
-    assert ids[1] is None
+    assert ids[1] is NoToken.BROKEN
     assert [ids[0], ids[2]] == [oracle(rows[row], sequences[row]) for row in (0, 2)]
+
+
+@pytest.mark.parametrize("temperature", [0, 1.0])
+@pytest.mark.parametrize(
+    ("params", "broken", "why"),
+    [
+        ({}, True, NoToken.BROKEN),
+        ({"logit_bias": tuple((each, -100.0) for each in range(20))}, True, NoToken.BROKEN),
+        ({"logit_bias": tuple((each, -100.0) for each in range(20))}, False, NoToken.NOTHING_LEFT),
+        ({"bad_words": tuple((each,) for each in range(20))}, False, NoToken.NOTHING_LEFT),
+    ],
+)
+def test_what_the_executor_broke_is_told_from_what_a_request_bans(
+    params: dict[str, Any], broken: bool, why: NoToken, temperature: float
+) -> None:
+    logits = np.arange(20, dtype=np.float32)[None]
+    if broken:
+        logits[0, 7] = np.nan
+    row = make_sequence("a", 1, temperature=temperature, seed=1, **params)
+    assert sample(logits, rows_of(row), 4) == [why]
 
 
 def test_minus_infinity_is_a_logit_that_is_never_drawn() -> None:

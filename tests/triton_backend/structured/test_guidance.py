@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from builder.errors import EngineError, RequestError
-from triton_backend.constraint import Constraint, ConstraintKind
+from builder.errors import EngineError, RequestError, UnavailableError
+from triton_backend.constraint import MAX_CHARACTERS, Constraint, ConstraintKind
 from triton_backend.structured.grammars import grammar_of
-from triton_backend.structured.guidance import MAX_CHARACTERS, MAX_COMPILED, GuidanceProvider
+from triton_backend.structured.guidance import GuidanceProvider
 from triton_backend.structured.mask import AnswerMask
 from triton_backend.tokenizer import Tokenizer
 
@@ -45,11 +45,11 @@ def allowed(mask: AnswerMask, vocab_size: int = len(TOKENS)) -> list[int]:
 
 
 def test_a_mask_leaves_the_tokens_that_a_whole_answer_may_begin_with() -> None:
-    assert allowed(small().start(regex("(ab|ba)+1?"), {END})) == [0, 1, 2, 5]
+    assert allowed(small().compile(regex("(ab|ba)+1?")).start({END})) == [0, 1, 2, 5]
 
 
 def test_it_goes_on_with_what_was_accepted() -> None:
-    mask = small().start(regex("(ab|ba)+1?"), {END})
+    mask = small().compile(regex("(ab|ba)+1?")).start({END})
     found = []
     for token_id in (0, 1, 4):
         mask.accept(token_id)
@@ -58,89 +58,132 @@ def test_it_goes_on_with_what_was_accepted() -> None:
 
 
 def test_an_answer_that_may_end_may_end_by_any_stopping_id() -> None:
-    mask = small().start(regex("a1?"), {END, 5})
+    mask = small().compile(regex("a1?")).start({END, 5})
     mask.accept(0)
     assert allowed(mask) == [3, 4, 5]
 
 
 def test_without_stopping_ids_a_complete_answer_leaves_nothing() -> None:
-    mask = small().start(regex("a"), ())
+    mask = small().compile(regex("a")).start(())
     mask.accept(0)
     assert mask.is_complete
     assert allowed(mask) == []
 
 
 def test_a_stopping_id_of_ordinary_text_is_text_where_the_constraint_wants_it() -> None:
-    mask = small().start(regex("ab"), {1})
+    mask = small().compile(regex("ab")).start({1})
     mask.accept(0)
     assert allowed(mask) == [1]
 
 
 def test_an_id_that_ends_the_answer_moves_nothing() -> None:
-    mask = small().start(regex("a?1"), {END})
+    mask = small().compile(regex("a?1")).start({END})
     mask.accept(END)
     assert allowed(mask) == [0, 4]
 
 
 def test_a_token_that_is_not_allowed_is_an_error() -> None:
-    mask = small().start(regex("ab"), {END})
+    mask = small().compile(regex("ab")).start({END})
     with pytest.raises(EngineError, match="constraint"):
         mask.accept(4)
 
 
 def test_control_tokens_and_padding_are_never_text() -> None:
-    assert allowed(small().start(regex("(.|\n)*"), ())) == [0, 1, 2, 4, 5, 6]
+    assert allowed(small().compile(regex("(.|\n)*")).start(())) == [0, 1, 2, 4, 5, 6]
 
 
 def test_text_that_must_come_next_comes_in_the_tokens_of_the_model() -> None:
-    assert allowed(small().start(regex("ab1"), {END})) == [0]
+    assert allowed(small().compile(regex("ab1")).start({END})) == [0]
 
 
 def test_a_tokenizer_that_gives_another_text_is_not_followed() -> None:
     def spaced(text: str) -> list[int]:
         return [4, *encode(text)]
 
-    assert allowed(small(spaced).start(regex("ab1"), {END})) == [2]
+    assert allowed(small(spaced).compile(regex("ab1")).start({END})) == [2]
 
 
 def test_answers_to_one_constraint_do_not_share_their_place() -> None:
     provider = small()
-    first, second = (provider.start(regex("ab*1"), {END}) for _ in range(2))
+    first, second = (provider.compile(regex("ab*1")).start({END}) for _ in range(2))
     first.accept(0)
     assert (allowed(first), allowed(second)) == ([1, 4], [0, 2])
 
 
-def test_a_constraint_is_compiled_once() -> None:
-    tried = []
+def counted() -> tuple[GuidanceProvider, list[str]]:
+    """A provider, and the texts that it tries."""
+    texts: list[str] = []
 
     def trial(constraint: Constraint) -> str:
-        tried.append(constraint)
+        texts.append(constraint.text)
+        if constraint.text == "busy":
+            raise UnavailableError("busy")
+        if constraint.text == "wrong":
+            raise RequestError("it is wrong")
         return grammar_of(constraint)
 
-    provider = GuidanceProvider(TOKENS, encode, trial=trial)
-    provider.prepare(regex("a*"))
-    provider.start(regex("a*"), {END})
-    for count in range(MAX_COMPILED):
-        provider.prepare(regex("b" * (count + 1)))
-    provider.start(regex("b"), {END})
-    assert len(tried) == 1 + MAX_COMPILED
-    provider.start(regex("a*"), {END})
-    assert len(tried) == 2 + MAX_COMPILED
+    return GuidanceProvider(TOKENS, encode, trial=trial), texts
 
 
-def test_a_constraint_that_is_too_long_is_refused_untried() -> None:
-    def trial(constraint: Constraint) -> str:
-        raise AssertionError
+def test_a_constraint_is_compiled_once() -> None:
+    provider, texts = counted()
+    assert not provider.knows(regex("a*"))
+    first = provider.compile(regex("a*"))
+    assert provider.knows(regex("a*"))
+    assert provider.compile(regex("a*")) is first
+    assert texts == ["a*"]
 
+
+def test_a_refusal_is_found_again_and_a_busy_machine_is_none() -> None:
+    provider, texts = counted()
+    for text, error in (("wrong", RequestError), ("busy", UnavailableError)):
+        for _ in range(2):
+            with pytest.raises(error, match=text):
+                provider.compile(regex(text))
+    assert texts == ["wrong", "busy", "busy"]
+    assert provider.knows(regex("wrong"))
+    assert not provider.knows(regex("busy"))
+
+
+def test_a_constraint_that_is_too_long_is_none() -> None:
     with pytest.raises(
         RequestError, match=f"{MAX_CHARACTERS} characters; got {MAX_CHARACTERS + 1}"
     ):
-        GuidanceProvider(TOKENS, encode, trial=trial).prepare(regex("a" * (MAX_CHARACTERS + 1)))
+        regex("a" * (MAX_CHARACTERS + 1))
+
+
+def test_a_mask_that_was_begun_elsewhere_is_the_mask() -> None:
+    guide = small().compile(regex("(ab|ba)+1?"))
+    begun, plain = guide.start({END}), guide.start({END})
+    for token_id in (0, 1, 4):
+        begun.begin()
+        begun.begin()
+        assert allowed(begun) == allowed(plain)
+        begun.begin()
+        for mask in (begun, plain):
+            mask.accept(token_id)
+    begun.begin()
+    assert begun.is_complete
+    assert allowed(begun) == [3]
+
+
+def test_a_mask_whose_answer_goes_on_before_it_was_asked_for_waits_for_itself() -> None:
+    mask = small().compile(regex("ab*1")).start({END})
+    mask.accept(0)
+    mask.begin()
+    mask.accept(1)
+    assert allowed(mask) == [1, 4]
+
+
+def test_an_answer_that_is_whole_when_it_begins_is_complete() -> None:
+    mask = small().compile(regex("")).start({END})
+    assert mask.is_complete
+    assert allowed(mask) == [END]
 
 
 def test_a_constraint_that_outgrows_its_limits_on_the_way_ends_in_an_error() -> None:
     # Counters inside counters: it compiles, and its states explode when it is walked.
-    mask = small().start(regex("((((a{1,100}){1,100}){1,100}){1,100}){1,100}"), {END})
+    mask = small().compile(regex("((((a{1,100}){1,100}){1,100}){1,100}){1,100}")).start({END})
     for _ in range(200):
         if not mask.keeps(0) or allowed(mask) == [*range(len(TOKENS))]:
             break
@@ -167,7 +210,7 @@ def real(smollm2_tokenizer: Tokenizer) -> GuidanceProvider:
 def answer(provider: GuidanceProvider, tokenizer: Tokenizer, given: Constraint, seed: int) -> str:
     """Draw an answer from what is allowed; short texts are likelier, so that it comes to an end."""
     rng = random.Random(seed)  # noqa: S311
-    mask = provider.start(given, {STOP})
+    mask = provider.compile(given).start({STOP})
     text = b""
     for _ in range(400):
         logits = np.zeros(tokenizer.vocab_size, np.float32)

@@ -117,3 +117,45 @@ def test_a_bad_constraint_is_refused_at_submit_and_leaves_nothing(model: LoadedM
         model.engine.submit(request_of("a", SCHEMA, '{"type": "array", "uniqueItems": true}'))
     assert not model.engine.has_work
     assert answers(model, request_of("a", REGEX, "b"))
+
+
+YES = (CHOICE, '["yes"]')
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "params", "fields"),
+    [
+        (*YES, {"logit_bias": ((ord("y"), -100.0),)}, "logit_bias with constraint"),
+        (*YES, {"bad_words": ((ord("y"),),)}, "bad_words with constraint"),
+        (
+            *YES,
+            {"stop_token_ids": (ord("y"),), "min_tokens": 2},
+            "min_tokens with constraint",
+        ),
+    ],
+)
+@pytest.mark.parametrize("temperature", [0, 1.0])
+def test_fields_that_leave_nothing_of_a_constraint_are_the_requests_mistake(
+    model: LoadedModel,
+    kind: ConstraintKind,
+    text: str,
+    params: dict[str, Any],
+    fields: str,
+    temperature: float,
+) -> None:
+    asked = request_of("r", kind, text, temperature=temperature, **params)
+    last = answers(model, asked)["r", 0][-1]
+    assert last.finish_reason == FinishReason.INVALID
+    assert (
+        last.error == f"{fields} leaves no token to go on with after 0 generated tokens; relax it."
+    )
+
+
+@pytest.mark.parametrize("params", [{}, {"min_tokens": 3}, {"ignore_eos": True}])
+def test_an_answer_that_is_whole_when_it_begins_ends_there(
+    model: LoadedModel, params: dict[str, Any]
+) -> None:
+    deltas = answers(model, request_of("r", REGEX, "", **params))["r", 0]
+    assert deltas[-1].finish_reason == FinishReason.STOP
+    assert text_of(deltas) == ""
+    assert deltas[-1].num_generated_tokens <= 1
