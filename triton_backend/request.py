@@ -35,6 +35,7 @@ MAX_BAD_WORDS = 256
 MAX_BAD_WORD_TOKENS = 64
 MAX_PENALTY = 2.0
 MAX_REPETITION_PENALTY = 10.0
+MAX_PROCESSOR_NAME = 128
 MAX_PROCESSORS = 8
 MAX_PRIORITY = 2**31 - 1
 MAX_DOMAIN_BYTES = 64
@@ -269,6 +270,10 @@ def _check_lists(params: SamplingParams) -> None:
     check_count("logits_processors", params.logits_processors, MAX_PROCESSORS, "names")
     for index, name in enumerate(params.logits_processors):
         check_type(f"logits_processors[{index}]", name, str)
+        if not 1 <= len(name) <= MAX_PROCESSOR_NAME:
+            raise RequestError(
+                f"logits_processors[{index}] must have 1 to {MAX_PROCESSOR_NAME} characters; got {len(name)}."
+            )
 
 
 def _check_bias(name: str, pair: object) -> None:
