@@ -128,7 +128,7 @@ class Options:
     "--common-prefix",
     multiple=True,
     metavar="TOKENS:SHA256",
-    help="Beginning of prompts that all tenants share; repeatable. The digest is of its ids as int32.",
+    help="Beginning of prompts that all tenants share; repeatable. builder digest gives it.",
 )
 @click.option(
     "--speculate",
