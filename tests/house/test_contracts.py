@@ -30,7 +30,7 @@ TREE = {
     "answers chat_template admission scheduler detokenizer stops templates.environment kv.pool sequence "
     "text messages tokenizer chat_messages request config front_settings link rendezvous segments token_bytes "
     "simulation.run intake reading allowance reuse waiting plan policies.fcfs rows engine_metrics drafting timeline "
-    "tenancy reception outbox prompt_queue engine_options histogram reasons structured.mask constraint failures field_checks "
+    "tenancy reception outbox text_queue news groundwork occurrences engine_options histogram reasons structured.mask constraint failures field_checks "
     "text_files subprograms",
 }
 """Package -> its modules, all of them empty until a test writes into one."""

@@ -197,12 +197,12 @@ def speculated(proof: Proof) -> Outcome:
 
 def streamed(proof: Proof) -> Outcome:
     """Compare the text that came token by token with the text of all tokens at once."""
-    differences = []
+    differences, engine = [], proof.engine()
     for case in proof.cases:
         stage = Answers(proof.tokenizer, proof.end_token_ids)
         answer_id = (case.request_id, 0)
         answer = proof.alone[answer_id]
-        stage.start(answer_id, case)
+        stage.start(answer_id, engine.prepare(case))
         text, _ = stage.extend(answer_id, answer.token_ids)
         if text + stage.finish(answer_id) != answer.text:
             differences.append(f"prompt {int(case.request_id) + 1} choice 0: text")
