@@ -1,6 +1,6 @@
 """Write ONNX nodes the short way: `emit("Add", a, b)` instead of building values and nodes by hand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -57,13 +57,21 @@ class Emitter:
     ) -> ir.Value:
         """Add a weight that is read only when it is written out; the same name gives the same value."""
         if name not in self.initializers:
-            tensor = ir.LazyTensor(
-                lambda: ir.Tensor(read(), dtype=dtype, name=name),
-                dtype=dtype,
-                shape=ir.Shape(shape),
-                name=name,
-            )
-            self.initializers[name] = ir.Value(
-                name=name, shape=ir.Shape(shape), type=ir.TensorType(dtype), const_value=tensor
-            )
+            self.initializers[name] = lazy_weight(name, read, dtype, shape)
         return self.initializers[name]
+
+
+def lazy_weight(
+    name: str,
+    read: Callable[[], NDArray[np.generic]],
+    dtype: ir.DataType,
+    shape: Sequence[int],
+) -> ir.Value:
+    """Give a weight that is read only when it is written out."""
+    tensor = ir.LazyTensor(
+        lambda: ir.Tensor(read(), dtype=dtype, name=name),
+        dtype=dtype,
+        shape=ir.Shape(shape),
+        name=name,
+    )
+    return ir.Value(name=name, shape=ir.Shape(shape), type=ir.TensorType(dtype), const_value=tensor)

@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from builder.graph.emit import lazy_weight
 from builder.graph.graph import Graph, QuantizedGraph
 from builder.quant import FORMATS
 from builder.quant.groups import CHANNEL, num_groups
@@ -50,11 +51,11 @@ def _narrow(weight: ir.Value) -> ir.Node:
     """Give the Cast of a weight's bfloat16 numbers."""
     source = weight.const_value
     assert source is not None
-    packed = _initializer(
+    packed = lazy_weight(
         f"{weight.name}.packed",
+        lambda: source.numpy().astype(ml_dtypes.bfloat16),
         ir.DataType.BFLOAT16,
         _sizes(weight),
-        lambda: source.numpy().astype(ml_dtypes.bfloat16),
     )
     return ir.node("Cast", [packed], {"to": ir.DataType.FLOAT}, name=weight.name)
 
@@ -69,8 +70,8 @@ def _quantize(weight: ir.Value, precision: Precision) -> ir.Node:
     shape = (size_out,) if group == CHANNEL else (size_out, num_groups(size_in, group))
 
     def part(suffix: str, index: int, dtype: ir.DataType, shape: tuple[int, ...]) -> ir.Value:
-        return _initializer(
-            f"{weight.name}.{suffix}", dtype, shape, lambda: once.part(index).reshape(shape)
+        return lazy_weight(
+            f"{weight.name}.{suffix}", lambda: once.part(index).reshape(shape), dtype, shape
         )
 
     inputs = [
@@ -87,15 +88,3 @@ def _sizes(weight: ir.Value) -> tuple[int, int]:
     assert weight.shape is not None
     size_out, size_in = (int(size) for size in weight.shape)  # type: ignore[arg-type]
     return size_out, size_in
-
-
-def _initializer(
-    name: str, dtype: ir.DataType, shape: tuple[int, ...], read: Callable[[], NDArray[np.generic]]
-) -> ir.Value:
-    tensor = ir.LazyTensor(
-        lambda: ir.Tensor(read(), dtype=dtype, name=name),
-        dtype=dtype,
-        shape=ir.Shape(shape),
-        name=name,
-    )
-    return ir.Value(name=name, shape=ir.Shape(shape), type=ir.TensorType(dtype), const_value=tensor)

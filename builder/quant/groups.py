@@ -1,6 +1,6 @@
 """Groups of weights that share a scale: runs along the inner dimension, the last one of a row padded with zeros."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -42,3 +42,25 @@ def pack_by_groups(weight: Float32, group: int, pack: Callable[[Float32], Parts]
 def spread(values: NDArray[np.generic], group: int, size_in: int) -> NDArray[Any]:
     """Repeat a part `[out, groups]` for each weight, `[out, in]`."""
     return np.repeat(values, group or size_in, axis=1)[:, :size_in]
+
+
+def best_fit(groups: Float32, tries: Iterable[tuple[Float32, Float32]]) -> tuple[Float32, ...]:
+    """Choose for each group `[rows, groups]` of weights `[rows, groups, group]` the try of the smallest squared error.
+
+    A try is whole numbers `q` of the shape of the weights and the zero point of each group, taken off already. Gives
+    the best `q`, for each group the scale that is best for it, and its zero point.
+    """
+    numbers = np.zeros(groups.shape, np.float32)
+    best, scales, zeros = (np.zeros(groups.shape[:2], np.float32) for _ in range(3))
+    best -= 1
+    for tried, zero in tries:
+        along = np.einsum("rgk,rgk->rg", tried, groups)
+        squares = np.einsum("rgk,rgk->rg", tried, tried)
+        safe = np.where(squares > 0, squares, np.float32(1))
+        explained = along * along / safe  # what is left of the squared weights is the squared error
+        better = explained > best
+        best = np.where(better, explained, best)
+        scales = np.where(better, along / safe, scales)
+        zeros = np.where(better, zero, zeros)
+        numbers = np.where(better[:, :, None], tried, numbers)
+    return numbers, scales, zeros

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from builder.quant.groups import Float32, Parts, pack_by_groups, spread
+from builder.quant.groups import Float32, Parts, best_fit, pack_by_groups, spread
 
 NAME = "int4"
 HEAD, HEAD_GROUP = "int8", 32
@@ -41,18 +41,9 @@ def unpack(packed: NDArray[np.generic], scales: NDArray[np.generic], group: int 
 def _pack(groups: Float32) -> Parts:
     index = np.abs(groups).argmax(axis=2, keepdims=True)
     widest = np.take_along_axis(groups, index, axis=2)[:, :, 0] / np.float32(LEAST)
-    best = np.full(widest.shape, -1, np.float32)
-    numbers, scales = np.zeros(groups.shape, np.int8), np.zeros(widest.shape, np.float32)
-    for stretch in STRETCHES:
-        tried = _rounded(groups, widest * np.float32(stretch))
-        along = np.einsum("rgk,rgk->rg", tried, groups)
-        squares = np.einsum("rgk,rgk->rg", tried, tried)
-        safe = np.where(squares > 0, squares, np.float32(1))
-        explained = along * along / safe  # what is left of the squared weights is the squared error
-        better = explained > best
-        best = np.where(better, explained, best)
-        scales = np.where(better, along / safe, scales)
-        numbers = np.where(better[:, :, None], tried.astype(np.int8), numbers)
+    tries = (_rounded(groups, widest * np.float32(stretch)) for stretch in STRETCHES)
+    no_zeros = np.zeros_like(widest)
+    numbers, scales, _ = best_fit(groups, ((tried, no_zeros) for tried in tries))
     return numbers.astype(ml_dtypes.int4), scales
 
 

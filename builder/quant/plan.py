@@ -6,6 +6,7 @@ import onnx_ir as ir
 
 from builder.errors import UnsupportedError
 from builder.graph.graph import Graph
+from builder.graph.patterns import operand, table_lookups
 from builder.quant import FORMATS
 from builder.quant.groups import CHANNEL
 
@@ -93,5 +94,4 @@ def _heads(model: ir.Model) -> list[ir.Value]:
 
 
 def _tables(model: ir.Model) -> list[ir.Value]:
-    gathers = [node for node in model.graph if node.op_type == "Gather"]
-    return [table for node in gathers if (table := node.inputs[0]) and table.is_initializer()]
+    return [operand(node, 0) for node in table_lookups(model.graph)]

@@ -6,17 +6,18 @@ attention head are rotated likewise between the projections around it. Only weig
 nothing is rotated when it runs. Method: QuaRot (Ashkboos et al., arXiv:2404.00456), its rotations that cost nothing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from builder.graph.emit import lazy_weight
 from builder.graph.graph import Graph
+from builder.graph.patterns import made_by, operand, readers, table_lookups
 from builder.quant.orthogonal import Float32, Orthogonal, orthogonal
 from plugins.paged_attention import spec
 
-VIEWS = ("Reshape", "Unsqueeze", "Squeeze")
 SEED = 0
 
 Change = Callable[[Float32], Float32]
@@ -45,14 +46,9 @@ class _Rotation:
 
     def collect(self) -> bool:
         """Follow the hidden states from the embedding on."""
-        tables = [
-            node
-            for node in self._graph
-            if node.op_type == "Gather" and (table := node.inputs[0]) and table.is_initializer()
-        ]
-        for node in tables:
-            self._changes.append((node, 0, self._hidden.multiply))
-        return bool(tables) and all(self._follow(node.outputs[0]) for node in tables)
+        lookups = table_lookups(self._graph)
+        self._changes += [(node, 0, self._hidden.multiply) for node in lookups]
+        return bool(lookups) and all(self._follow(node.outputs[0]) for node in lookups)
 
     def _follow(self, hidden: ir.Value) -> bool:
         """Visit all that reads hidden states."""
@@ -63,8 +59,7 @@ class _Rotation:
 
     def _visit(self, node: ir.Node, hidden: ir.Value) -> bool:
         if node.op_type == "RMSNormalization" and node.inputs[0] is hidden:
-            scales = node.inputs[1]
-            assert scales is not None
+            scales = operand(node, 1)
             self._norms.add(scales)
             return self._read_normed(node.outputs[0], _numbers(scales))
         if node.op_type != "Add":
@@ -101,8 +96,8 @@ class _Rotation:
 
     def _values_of_heads(self, gemm: ir.Node) -> None:
         """Rotate the values of each head before the output projection of attention."""
-        attention = _made_by(gemm.inputs[0], spec.NAME)
-        values = None if attention is None else _made_by(attention.inputs[2], "Gemm")
+        attention = made_by(operand(gemm, 0), spec.NAME)
+        values = None if attention is None else made_by(operand(attention, 2), "Gemm")
         if values is None:
             return
         self._write(values, self._head)
@@ -115,8 +110,7 @@ class _Rotation:
             changes.setdefault((node, index), []).append(change)
         made: dict[str, ir.Value] = {}
         for (node, index), steps in changes.items():
-            weight = node.inputs[index]
-            assert weight is not None
+            weight = operand(node, index)
             name = str(weight.name) if weight.name not in made else f"{weight.name}.again"
             made[name] = _changed(weight, name, steps)
             node.replace_input_with(index, made[name])
@@ -126,23 +120,6 @@ class _Rotation:
         for name, value in made.items():
             self._graph.initializers.pop(name, None)
             self._graph.register_initializer(value)
-
-
-def readers(value: ir.Value) -> Iterator[ir.Node]:
-    """Give the operations that read a value, through views."""
-    for node, index in value.uses():
-        if node.op_type in VIEWS and index == 0:
-            yield from readers(node.outputs[0])
-        else:
-            yield node
-
-
-def _made_by(value: ir.Value | None, op_type: str) -> ir.Node | None:
-    """Give the node that makes a value, through views, if it is of this type."""
-    node = None if value is None else value.producer()
-    while node is not None and node.op_type in VIEWS and node.inputs[0] is not None:
-        node = node.inputs[0].producer()
-    return node if node is not None and node.op_type == op_type else None
 
 
 def _numbers(value: ir.Value) -> Callable[[], Float32]:
@@ -162,12 +139,4 @@ def _changed(weight: ir.Value, name: str, steps: list[Change]) -> ir.Value:
         return np.ascontiguousarray(numbers)
 
     assert weight.shape is not None
-    tensor = ir.LazyTensor(
-        lambda: ir.Tensor(changed(), dtype=ir.DataType.FLOAT, name=name),
-        dtype=ir.DataType.FLOAT,
-        shape=weight.shape,
-        name=name,
-    )
-    return ir.Value(
-        name=name, shape=weight.shape, type=ir.TensorType(ir.DataType.FLOAT), const_value=tensor
-    )
+    return lazy_weight(name, changed, ir.DataType.FLOAT, weight.shape.numpy())

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from builder.quant.groups import Float32, Parts, pack_by_groups, spread
+from builder.quant.groups import Float32, Parts, best_fit, pack_by_groups, spread
 
 NAME = "uint4"
 HEAD, HEAD_GROUP = "int8", 32
@@ -47,24 +47,19 @@ def _pack(groups: Float32) -> Parts:
     low = np.minimum(groups.min(axis=2), 0)
     width = (np.maximum(groups.max(axis=2), 0) - low) / np.float32(MOST)
     safe_width = np.where(width > 0, width, np.float32(1))
-    best = np.full(width.shape, -1, np.float32)
-    numbers, scales, zeros = np.zeros(groups.shape, np.int8), width * 0, width * 0
-    for stretch in STRETCHES:
-        scale = safe_width * np.float32(stretch)
-        # The zero point keeps the middle of the range in the middle, whatever is clipped.
-        zero = np.clip(np.rint(MOST / 2 - (low / scale + MOST / 2 / stretch)), 0, MOST).astype(
-            np.float32
-        )
-        tried = np.clip(
-            np.rint(groups / scale[:, :, None]), -zero[:, :, None], MOST - zero[:, :, None]
-        )
-        along = np.einsum("rgk,rgk->rg", tried, groups)
-        squares = np.einsum("rgk,rgk->rg", tried, tried)
-        safe = np.where(squares > 0, squares, np.float32(1))
-        explained = along * along / safe
-        better = explained > best
-        best = np.where(better, explained, best)
-        scales = np.where(better, along / safe, scales)
-        zeros = np.where(better, zero, zeros)
-        numbers = np.where(better[:, :, None], (tried + zero[:, :, None]).astype(np.int8), numbers)
-    return numbers.astype(ml_dtypes.uint4), scales.astype(np.float32), zeros.astype(ml_dtypes.uint4)
+    tries = (
+        _rounded(groups, low, safe_width * np.float32(stretch), stretch) for stretch in STRETCHES
+    )
+    steps, scales, zeros = best_fit(groups, tries)
+    numbers = steps + zeros[:, :, None]
+    return numbers.astype(ml_dtypes.uint4), scales, zeros.astype(ml_dtypes.uint4)
+
+
+def _rounded(
+    groups: Float32, low: Float32, scale: Float32, stretch: float
+) -> tuple[Float32, Float32]:
+    """Give numbers less their zero points, which keep the middle of a range in the middle, whatever is clipped."""
+    zero = np.clip(np.rint(MOST / 2 - (low / scale + MOST / 2 / stretch)), 0, MOST)
+    zero = zero.astype(np.float32)
+    rounded = np.rint(groups / scale[:, :, None])
+    return np.clip(rounded, -zero[:, :, None], MOST - zero[:, :, None]), zero

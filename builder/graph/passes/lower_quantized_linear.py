@@ -13,6 +13,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from builder.graph.emit import lazy_weight
+
 MICROSOFT = "com.microsoft"
 OFFSET = 128
 """Zero point that MatMulNBits assumes for 8 bits."""
@@ -43,18 +45,7 @@ def blocks_of(graph: ir.Graph, dequantize: ir.Node) -> ir.Value:
     assert source is not None
     size_out, size_in = (int(size) for size in source.shape)  # type: ignore[arg-type]
     shape = (size_out, -(-size_in // group), group)
-    tensor = ir.LazyTensor(
-        lambda: ir.Tensor(_unsigned(source, zero, shape), name=name),
-        dtype=ir.DataType.UINT8,
-        shape=ir.Shape(shape),
-        name=name,
-    )
-    value = ir.Value(
-        name=name,
-        shape=ir.Shape(shape),
-        type=ir.TensorType(ir.DataType.UINT8),
-        const_value=tensor,
-    )
+    value = lazy_weight(name, lambda: _unsigned(source, zero, shape), ir.DataType.UINT8, shape)
     graph.register_initializer(value)
     return value
 

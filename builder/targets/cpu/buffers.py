@@ -2,8 +2,8 @@
 
 import onnx_ir as ir
 
+from builder.graph.patterns import readers
 from builder.targets.cpu.plan import Buffer
-from builder.targets.cpu.reading import readers
 
 
 class Buffers:

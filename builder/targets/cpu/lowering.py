@@ -11,6 +11,7 @@ import onnx_ir as ir
 from builder.artifact.config import KVGeometry
 from builder.errors import UnsupportedError
 from builder.graph.graph import QuantizedGraph
+from builder.graph.patterns import VIEWS, made_by, operand, readers, source
 from builder.targets.cpu import packing, panels, reading
 from builder.targets.cpu.buffers import Buffers
 from builder.targets.cpu.packing import Packed
@@ -26,13 +27,10 @@ from builder.targets.cpu.plan import (
     Program,
     Rows,
 )
-from builder.targets.cpu.reading import made_by, operand, readers, source
 from builder.targets.cpu.weight_table import WeightTable
 from plugins.paged_attention import spec
 
 KV_FORMS = {"float32": Form.FLOAT32, "bfloat16": Form.BFLOAT16, "int8": Form.INT8}
-
-
 NORMS = {"RMSNormalization": Code.RMS_NORM, "LayerNormalization": Code.LAYER_NORM}
 
 
@@ -261,7 +259,7 @@ class Lowering:
         self._emitted.update(nodes)
 
     def _check_all_emitted(self) -> None:
-        known = (*reading.VIEWS, "Constant", "Cast", "DequantizeLinear")
+        known = (*VIEWS, "Constant", "Cast", "DequantizeLinear")
         for node in self._graph:
             if node not in self._emitted and node.op_type not in known:
                 raise UnsupportedError(

@@ -1,9 +1,8 @@
-"""Read patterns in a quantized graph: weights behind DequantizeLinear, views, activations, who reads a value.
+"""Read patterns in a quantized graph: weights behind DequantizeLinear, activations, rotations, attributes of attention.
 
 It knows ONNX operations and nothing of plans.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -12,6 +11,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from builder.errors import UnsupportedError
+from builder.graph.patterns import made_by, operand, source
 from builder.targets.cpu.packing import MOST_ACTIVATIONS, Matrix
 from builder.targets.cpu.panels import Parts, padded
 from builder.targets.cpu.plan import Activation, Form
@@ -26,10 +26,6 @@ FORMS = {
 }
 """Stored precision of a weight by its element type."""
 
-VIEWS = ("Reshape", "Unsqueeze", "Squeeze")
-"""Operations that only rename the axes of rows."""
-
-
 GELUS = {"none": Activation.GELU, "tanh": Activation.GELU_TANH}
 """Kinds of GELU, by the value of ONNX's attribute `approximate`."""
 
@@ -40,36 +36,6 @@ class AttentionAttributes(TypedDict):
     scale: float
     window: int
     soft_cap: float
-
-
-def source(value: ir.Value) -> ir.Value:
-    """Follow a value back through views."""
-    while (node := value.producer()) is not None and node.op_type in VIEWS:
-        assert node.inputs[0] is not None
-        value = node.inputs[0]
-    return value
-
-
-def readers(value: ir.Value) -> Iterator[ir.Node]:
-    """Give the operations that read a value, through views."""
-    for node, index in value.uses():
-        if node.op_type in VIEWS and index == 0:
-            yield from readers(node.outputs[0])
-        else:
-            yield node
-
-
-def made_by(value: ir.Value, op_type: str) -> ir.Node | None:
-    """Give the node that makes a value, if it is of this type."""
-    node = source(value).producer()
-    return node if node is not None and node.op_type == op_type else None
-
-
-def operand(node: ir.Node, index: int) -> ir.Value:
-    """Give an input that must be there."""
-    value = node.inputs[index]
-    assert value is not None, f"{node.op_type} has no input {index}"
-    return value
 
 
 def matrix(value: ir.Value) -> Matrix:
@@ -220,12 +186,6 @@ def numbers(value: ir.Value) -> NDArray[np.generic]:
     """Read a weight's numbers."""
     assert value.const_value is not None
     return value.const_value.numpy()
-
-
-def sizes_of_vector(value: ir.Value) -> int:
-    """Give the length of a vector."""
-    assert value.shape is not None
-    return int(value.shape[0])  # type: ignore[arg-type]
 
 
 def joined_numbers(values: list[ir.Value]) -> NDArray[np.generic]:

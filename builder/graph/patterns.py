@@ -1,0 +1,44 @@
+"""Find one's way in a graph: who makes a value, and who reads it, through operations that only rename axes."""
+
+from collections.abc import Iterable, Iterator
+
+import onnx_ir as ir
+
+VIEWS = ("Reshape", "Unsqueeze", "Squeeze")
+"""Operations that only rename the axes of rows."""
+
+
+def source(value: ir.Value) -> ir.Value:
+    """Follow a value back through views."""
+    while (node := value.producer()) is not None and node.op_type in VIEWS:
+        value = operand(node, 0)
+    return value
+
+
+def readers(value: ir.Value) -> Iterator[ir.Node]:
+    """Give the operations that read a value, through views."""
+    for node, index in value.uses():
+        if node.op_type in VIEWS and index == 0:
+            yield from readers(node.outputs[0])
+        else:
+            yield node
+
+
+def made_by(value: ir.Value, op_type: str) -> ir.Node | None:
+    """Give the node that makes a value, if it is of this type."""
+    node = source(value).producer()
+    return node if node is not None and node.op_type == op_type else None
+
+
+def operand(node: ir.Node, index: int) -> ir.Value:
+    """Give an input that must be there."""
+    value = node.inputs[index]
+    assert value is not None, f"{node.op_type} has no input {index}"
+    return value
+
+
+def table_lookups(nodes: Iterable[ir.Node]) -> list[ir.Node]:
+    """List the nodes that look rows up in a weight, such as an embedding table."""
+    return [
+        node for node in nodes if node.op_type == "Gather" and operand(node, 0).is_initializer()
+    ]
