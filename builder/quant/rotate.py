@@ -41,7 +41,8 @@ class _Rotation:
         self._head = orthogonal(graph.config.head_dim, SEED + 1)
         self._changes: list[tuple[ir.Node, int, Change]] = []
         """Reader, the input that is the weight, and how its numbers change."""
-        self._norms: set[ir.Value] = set()
+        self._norms: dict[ir.Value, None] = {}
+        """Scales of norms, in the order of the graph: a set's would change from run to run, and with it the file."""
         self._seen: set[ir.Value] = set()
 
     def collect(self) -> bool:
@@ -60,7 +61,7 @@ class _Rotation:
     def _visit(self, node: ir.Node, hidden: ir.Value) -> bool:
         if node.op_type == "RMSNormalization" and node.inputs[0] is hidden:
             scales = operand(node, 1)
-            self._norms.add(scales)
+            self._norms[scales] = None
             return self._read_normed(node.outputs[0], _numbers(scales))
         if node.op_type != "Add":
             return False

@@ -86,6 +86,16 @@ def test_a_table_that_is_the_head_becomes_two_weights(tmp_path: Path) -> None:
     }
 
 
+def test_scales_of_norms_are_listed_in_the_order_of_the_graph(tmp_path: Path) -> None:
+    """Weights are written in the order of the list: the same model must give the same file."""
+    graph = graph_of(tiny_llama(tmp_path / "model", num_hidden_layers=6)).model.graph
+    norms = [node.inputs[1].name for node in graph if node.op_type == "RMSNormalization"]
+    rotated = graph_of(tmp_path / "model")
+    assert rotate(rotated)
+    names = rotated.model.graph.initializers
+    assert [name for name in names if name in norms] == norms
+
+
 def test_hidden_states_that_something_else_reads_stay_as_they_are(tmp_path: Path) -> None:
     graph = graph_of(tiny_llama(tmp_path / "model"))
     norm = next(node for node in graph.model.graph if node.op_type == "RMSNormalization")
