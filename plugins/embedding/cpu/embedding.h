@@ -5,10 +5,6 @@
 
 namespace FORERUN_ISA {
 
-static int32_t embedding_num_units(const forerun::Step& step, const forerun::Operation& op) {
-  return units_of_rows(step.num_rows(op.rows));
-}
-
 static void embed_int8(const Int8Factors& table, int64_t token, float scale, float* out, int32_t width) {
   const int8_t* numbers = table.weights((int)(token / 16)) + token % 16 * 4;
   const uint16_t* scales = table.weight_scales((int)(token / 16)) + token % 16;

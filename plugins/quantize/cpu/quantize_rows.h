@@ -26,7 +26,8 @@ constexpr int ROWS_PER_UNIT = BLOCK_ROWS;
 
 FORERUN_INLINE int32_t units_of_rows(int32_t rows) { return (rows + ROWS_PER_UNIT - 1) / ROWS_PER_UNIT; }
 
-static int32_t quantize_num_units(const forerun::Step& step, const forerun::Operation& op) {
+// Of every operation that works on rows one by one.
+static int32_t rows_num_units(const forerun::Step& step, const forerun::Operation& op) {
   return units_of_rows(step.num_rows(op.rows));
 }
 

@@ -18,14 +18,14 @@ extern const forerun::Build build = {
     leave_tiles,
     {
         {nullptr, nullptr},
-        {embedding_num_units, embedding_run},
-        {rms_norm_num_units, rms_norm_run},
+        {rows_num_units, embedding_run},
+        {rows_num_units, rms_norm_run},
         {linear_num_units, linear_run},
         {append_num_units, append_run},
         {attention_num_units, attention_run},
         {row_answers_num_units, row_answers_run},
-        {quantize_num_units, quantize_run},
-        {layer_norm_num_units, layer_norm_run},
+        {rows_num_units, quantize_run},
+        {rows_num_units, layer_norm_run},
     },
 };
 
