@@ -104,6 +104,11 @@ def check_ids(name: str, ids: object, *, max_count: int) -> None:
         check_integer(f"an id of {name}", token_id, 0, MAX_INT32)
 
 
+def is_same(value: object, other: object) -> bool:
+    """Tell whether two values of JSON are the same; to Python, true and 1.0 are 1, and false is 0."""
+    return type(value) is type(other) and value == other
+
+
 def shown(value: object) -> str:
     """Describe a refused value: numbers by value, anything that may hold text by type and size."""
     if value is None or isinstance(value, bool | float):

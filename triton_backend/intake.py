@@ -15,9 +15,9 @@ from triton_backend.config import EngineConfig
 from triton_backend.drafting import Drafter, PromptRuns
 from triton_backend.groundwork import Groundwork
 from triton_backend.kv.cache import BlockCache
-from triton_backend.occurrences import Occurrences, distinct
+from triton_backend.occurrences import INT32, Occurrences, distinct
 from triton_backend.request import Request
-from triton_backend.sequence import INT32, Sequence
+from triton_backend.sequence import Sequence
 from triton_backend.stops import StopStrings
 from triton_backend.structured.mask import CompiledConstraint, MaskProvider
 from triton_backend.text import TextStage

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 Int32 = NDArray[np.int32]
 INT32 = "i"
+"""Tokens and blocks are kept as C integers: a step joins slices of them without touching each."""
 
 
 def distinct(token_ids: Sequence[int]) -> Int32:

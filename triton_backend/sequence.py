@@ -5,13 +5,10 @@ from dataclasses import dataclass, field
 
 from triton_backend.drafting import Drafter
 from triton_backend.kv.chain import Chain
-from triton_backend.occurrences import Occurrences
+from triton_backend.occurrences import INT32, Occurrences
 from triton_backend.request import Request, TokenLogprobs
 from triton_backend.structured.mask import AnswerMask
 from triton_backend.timeline import Timeline
-
-INT32 = "i"
-"""Tokens and blocks are kept as C integers: a step joins slices of them without touching each."""
 
 
 @dataclass(slots=True, eq=False)

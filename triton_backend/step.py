@@ -11,8 +11,8 @@ import numpy as np
 
 from builder.artifact.config import KVGeometry
 from builder.artifact.step import Int32, StepTensors
+from triton_backend.occurrences import INT32
 from triton_backend.plan import Scheduled, StepPlan
-from triton_backend.sequence import INT32
 
 
 def pack(plan: StepPlan, kv: KVGeometry) -> StepTensors:

@@ -12,7 +12,7 @@ import msgspec
 
 from builder.errors import RequestError, unknown_name
 from triton_backend.faces.structured_fields import read_constraint
-from triton_backend.field_checks import check_integer, check_type
+from triton_backend.field_checks import check_integer, check_type, is_same
 from triton_backend.messages import Terms
 from triton_backend.request import MAX_PRIORITY, SamplingParams
 
@@ -54,16 +54,11 @@ def sampling_params(fields: Mapping[str, object]) -> SamplingParams:
             given[parameter] = SUPPORTED[name](name, value)
         elif name not in NEUTRAL:
             raise RequestError(unknown_name("sampling field", name, [*SUPPORTED, *TERMS, *NEUTRAL]))
-        elif not any(_is_same(value, neutral) for neutral in NEUTRAL[name]):
+        elif not any(is_same(value, neutral) for neutral in NEUTRAL[name]):
             raise RequestError(
                 f"sampling field {name} is not supported by this model; leave it out."
             )
     return SamplingParams(**given)
-
-
-def _is_same(value: object, neutral: object) -> bool:
-    """Tell whether a value says what a neutral one does; to Python, true and 1.0 are 1."""
-    return type(value) is type(neutral) and value == neutral
 
 
 def terms_of(fields: Mapping[str, object]) -> Terms:
@@ -106,13 +101,13 @@ def _boolean(_: str, value: object) -> object:
 def _top_k(name: str, value: object) -> object:
     """Give top_k, in which -1 also means off."""
     count = _integer(name, value)
-    return 0 if _is_same(count, -1) else count
+    return 0 if is_same(count, -1) else count
 
 
 def _seed(name: str, value: object) -> object:
     """Give the seed, in which -1 also means a fresh one."""
     seed = _integer(name, value)
-    return None if _is_same(seed, -1) else seed
+    return None if is_same(seed, -1) else seed
 
 
 def _texts(name: str, value: object) -> object:

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from builder.errors import unknown_name
+from triton_backend.field_checks import is_same
 from triton_backend.openai.errors import ApiError, shown
 
 NOT_YET: dict[str, tuple[object, ...]] = {
@@ -51,12 +52,7 @@ def without_idle(data: dict[str, Any], known: Collection[str]) -> dict[str, Any]
         elif name not in NOT_YET:
             text = unknown_name("field", shown(name), [*known, *NOT_YET])
             raise ApiError(400, text, param=shown(name), code="unknown_parameter")
-        elif value is not None and not any(_is_same(value, idle) for idle in NOT_YET[name]):
+        elif value is not None and not any(is_same(value, idle) for idle in NOT_YET[name]):
             text = f"{name} is not supported with this value; leave it out."
             raise ApiError(400, text, param=name, code="unsupported_parameter")
     return kept
-
-
-def _is_same(value: object, other: object) -> bool:
-    """Whether two JSON values are the same; true is not 1."""
-    return type(value) is type(other) and value == other

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from builder.errors import RequestError, unknown_name
+from triton_backend.field_checks import is_same
 
 NAMED_SCHEMAS = frozenset({"$defs", "definitions", "patternProperties", "properties"})
 """They hold subschemas by names of the user's."""
@@ -119,7 +120,7 @@ class _Reading:
     def _is_carried_out(self, name: str, value: object) -> bool:
         if name in CARRIED_OUT:
             return True
-        if name in REFUSED and not any(_is_same(value, neutral) for neutral in REFUSED[name]):
+        if name in REFUSED and not any(is_same(value, neutral) for neutral in REFUSED[name]):
             self.refused.add(name)
         if name not in ANNOTATIONS and name not in REFUSED:
             raise _unknown(name)
@@ -197,8 +198,3 @@ def _is_exact(value: object) -> bool:
         return not isinstance(value, int) or float(value) == value
     except OverflowError:
         return False
-
-
-def _is_same(value: object, neutral: object) -> bool:
-    """Tell whether a value is a neutral one; to Python, 0 is false."""
-    return type(value) is type(neutral) and value == neutral

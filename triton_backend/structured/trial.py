@@ -84,14 +84,15 @@ def _compiled(constraint: Constraint) -> str:
         grammar = grammar_of(constraint)
     except RecursionError:
         raise RequestError("constraint.text is nested too deep.") from None
-    matcher = LLMatcher(LLTokenizer(_Bytes(), n_vocab=257), grammar, log_level=0, limits=limits())  # type: ignore[arg-type]
+    vocabulary = LLTokenizer(ByteVocabulary(), n_vocab=257)  # type: ignore[arg-type]
+    matcher = LLMatcher(vocabulary, grammar, log_level=0, limits=limits())
     matcher.compute_bitmask()
     if matcher.is_error():
         raise refusal(constraint.kind, matcher.get_error())
     return grammar
 
 
-class _Bytes:
+class ByteVocabulary:
     """The smallest vocabulary: each byte, and an end. All that may take long is done for it too."""
 
     is_tokenizer_wrapper = True

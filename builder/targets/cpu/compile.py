@@ -12,9 +12,11 @@ from builder.artifact.config import KVGeometry, KVGroup, ModelConfig
 from builder.artifact.manifest import Binding, EngineRecord
 from builder.artifact.weights import WeightSpec, write_weights
 from builder.errors import UnsupportedError
-from builder.graph.graph import LoweredGraph, QuantizedGraph
+from builder.graph.graph import LoweredGraph, QuantizedGraph, cache_name
 from builder.quant import FORMATS
 from builder.quant.plan import BFLOAT16, FLOAT32
+from builder.targets.bindings import binding
+from builder.targets.checks import require, require_head_dim, require_one_rank
 from builder.targets.compiler import TargetOptions
 from builder.targets.cpu import native, plan
 from builder.targets.cpu.lowering import Lowering
@@ -49,18 +51,12 @@ def check(config: ModelConfig, options: TargetOptions) -> None:
     Raises:
         UnsupportedError: names the option, and what the target supports.
     """
-    _require("dtype", options.dtype, DTYPES)
-    _require("quant", options.quant, QUANTS)
+    require(NAME, "dtype", options.dtype, DTYPES)
+    require(NAME, "quant", options.quant, QUANTS)
     if options.kv is not None:
-        _require("--kv", options.kv, tuple(KV))
-    if options.tp != 1:
-        raise UnsupportedError(
-            f"target {NAME} does not support --tp {options.tp} yet; supported: --tp 1"
-        )
-    if config.head_dim % 2 or config.head_dim > MAX_HEAD_DIM:
-        raise UnsupportedError(
-            f"target {NAME} does not support head size {config.head_dim}; supported: even sizes up to {MAX_HEAD_DIM}"
-        )
+        require(NAME, "--kv", options.kv, tuple(KV))
+    require_one_rank(NAME, options.tp)
+    require_head_dim(NAME, config, MAX_HEAD_DIM)
     native.library()
 
 
@@ -120,8 +116,8 @@ def compile(  # noqa: A001 - the verb of the Compiler protocol
         rank=0,
         path=path.as_posix(),
         weights=weights.as_posix(),
-        inputs=(*_step_bindings(), _pool_binding(graph.kv)),
-        outputs=(Binding("logits", "float", ("J", graph.config.vocab_size)),),
+        inputs=(*_step_bindings(graph), _pool_binding(graph.kv)),
+        outputs=(binding(graph.model.graph.outputs[0]),),
         requested=graph.requested,
         realized=graph.realized,
         compute=_compute(graph),
@@ -164,24 +160,10 @@ def _compute(graph: LoweredPlan) -> str:
     )
 
 
-def _require(option: str, value: str, supported: tuple[str, ...]) -> None:
-    if value not in supported:
-        raise UnsupportedError(
-            f"target {NAME} does not support {option} {value}; supported: {', '.join(supported)}"
-        )
-
-
-def _step_bindings() -> tuple[Binding, ...]:
-    shapes: dict[str, tuple[int | str, ...]] = {
-        "token_ids": ("T",),
-        "positions": ("T",),
-        "query_start": ("S+1",),
-        "seq_lens": ("S",),
-        "block_tables": ("S", "B"),
-        "slot_mapping": ("T",),
-        "logit_rows": ("J",),
-    }
-    return tuple(Binding(name, "int32", shape) for name, shape in shapes.items())
+def _step_bindings(graph: LoweredPlan) -> list[Binding]:
+    """Describe the step tensors; the caches of the layers are one pool here."""
+    caches = {cache_name(layer) for layer in range(graph.config.num_layers)}
+    return [binding(value) for value in graph.model.graph.inputs if value.name not in caches]
 
 
 def _pool_binding(kv: KVGeometry) -> Binding:

@@ -18,7 +18,7 @@ from onnx_ir.passes.common import (
 )
 
 from builder.artifact.config import KVGeometry, KVGroup, ModelConfig
-from builder.artifact.manifest import Binding, EngineRecord
+from builder.artifact.manifest import EngineRecord
 from builder.artifact.weights import WeightSpec, write_weights
 from builder.errors import BuildError, UnsupportedError
 from builder.graph.graph import LoweredGraph, QuantizedGraph
@@ -27,6 +27,8 @@ from builder.graph.passes.infer_shapes import InferShapes
 from builder.graph.passes.lower_quantized_gather import LowerQuantizedGather
 from builder.graph.passes.lower_quantized_linear import LowerQuantizedLinear
 from builder.quant import FORMATS
+from builder.targets.bindings import binding
+from builder.targets.checks import require, require_head_dim, require_one_rank
 from builder.targets.compiler import TargetOptions
 from plugins.paged_attention import spec
 
@@ -71,21 +73,13 @@ def check(config: ModelConfig, options: TargetOptions) -> None:
     Raises:
         UnsupportedError: names the option, and what the target supports.
     """
-    _require("dtype", options.dtype, DTYPES)
-    _require("quant", options.quant, QUANTS)
-    _require("--kv", options.kv or "float32", ("float32",))
-    if options.quant != "none" and (group := options.precision.group) not in GROUPS:
-        raise UnsupportedError(
-            f"target {NAME} does not support --group {group or 'channel'}; supported: {', '.join(map(str, GROUPS))}"
-        )
-    if options.tp != 1:
-        raise UnsupportedError(
-            f"target {NAME} does not support --tp {options.tp} yet; supported: --tp 1"
-        )
-    if config.head_dim % 2 or config.head_dim > MAX_HEAD_DIM:
-        raise UnsupportedError(
-            f"target {NAME} does not support head size {config.head_dim}; supported: even sizes up to {MAX_HEAD_DIM}"
-        )
+    require(NAME, "dtype", options.dtype, DTYPES)
+    require(NAME, "quant", options.quant, QUANTS)
+    require(NAME, "--kv", options.kv or "float32", ("float32",))
+    if options.quant != "none":
+        require(NAME, "--group", str(options.precision.group or "channel"), tuple(map(str, GROUPS)))
+    require_one_rank(NAME, options.tp)
+    require_head_dim(NAME, config, MAX_HEAD_DIM)
 
 
 def kv_geometry(config: ModelConfig, block_size: int, options: TargetOptions) -> KVGeometry:  # noqa: ARG001
@@ -141,8 +135,8 @@ def compile(  # noqa: A001 - the verb of the Compiler protocol
         rank=0,
         path=path.as_posix(),
         weights=weights.as_posix(),
-        inputs=tuple(map(_binding, graph.model.graph.inputs)),
-        outputs=tuple(map(_binding, graph.model.graph.outputs)),
+        inputs=tuple(map(binding, graph.model.graph.inputs)),
+        outputs=tuple(map(binding, graph.model.graph.outputs)),
         requested=graph.requested,
         realized=graph.realized,
         compute=COMPUTE.get(graph.requested, QUANTIZED.format(label=graph.requested)),
@@ -152,13 +146,6 @@ def compile(  # noqa: A001 - the verb of the Compiler protocol
 def tools() -> dict[str, str]:
     """Give the versions that decide the bytes of the engine."""
     return {name: version(name) for name in ("onnx", "onnx-ir", "onnxruntime")}
-
-
-def _require(option: str, value: str, supported: tuple[str, ...]) -> None:
-    if value not in supported:
-        raise UnsupportedError(
-            f"target {NAME} does not support {option} {value}; supported: {', '.join(supported)}"
-        )
 
 
 def _fix_block_size(model: ir.Model, block_size: int) -> None:
@@ -205,10 +192,3 @@ def _point_to_file(value: ir.Value, path: Path, where: tuple[int, int]) -> None:
         shape=value.shape,
         name=str(value.name),
     )
-
-
-def _binding(value: ir.Value) -> Binding:
-    assert value.dtype is not None
-    assert value.shape is not None
-    shape = tuple(size if isinstance(size, int) else str(size) for size in value.shape)
-    return Binding(str(value.name), value.dtype.name.lower(), shape)

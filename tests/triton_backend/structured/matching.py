@@ -2,22 +2,11 @@
 
 from llguidance import LLMatcher, LLTokenizer
 
-
-class Bytes:
-    """Each byte, and an end."""
-
-    is_tokenizer_wrapper = True
-    bos_token_id = None
-    eos_token_id = 256
-    special_token_ids = (256,)
-    tokens = (*(bytes([byte]) for byte in range(256)), b"<end>")
-
-    def __call__(self, text: str) -> list[int]:
-        return list(text.encode())
+from triton_backend.structured.trial import ByteVocabulary
 
 
 def matcher_of(grammar: str) -> LLMatcher:
-    return LLMatcher(LLTokenizer(Bytes(), n_vocab=257), grammar, log_level=0)  # type: ignore[arg-type]
+    return LLMatcher(LLTokenizer(ByteVocabulary(), n_vocab=257), grammar, log_level=0)  # type: ignore[arg-type]
 
 
 def problem_in(grammar: str) -> str:

@@ -13,7 +13,7 @@ from llguidance import LLMatcher, LLTokenizer
 from builder.errors import EngineError, RequestError, UnavailableError
 from triton_backend.constraint import Constraint, ConstraintKind
 from triton_backend.structured.grammars import grammar_of
-from triton_backend.structured.trial import MAX_CPU_S, MAX_WALL_S, _Bytes, limits, tried
+from triton_backend.structured.trial import MAX_CPU_S, MAX_WALL_S, ByteVocabulary, limits, tried
 
 SCHEMA, REGEX = ConstraintKind.JSON_SCHEMA, ConstraintKind.REGEX
 
@@ -107,7 +107,7 @@ def test_a_refusal_keeps_nothing_of_the_one_before(monkeypatch: pytest.MonkeyPat
 def test_an_ambiguous_grammar_costs_no_step_100_ms() -> None:
     grammar = tried(Constraint(ConstraintKind.GRAMMAR, "root ::= s\ns ::= s s | [a-z] | s s s"))
     matcher = LLMatcher(
-        LLTokenizer(_Bytes(), n_vocab=257),  # type: ignore[arg-type]
+        LLTokenizer(ByteVocabulary(), n_vocab=257),  # type: ignore[arg-type]
         grammar,
         log_level=0,
         limits=limits(),
