@@ -142,29 +142,6 @@ EDITS = {
     "frequency counts once": Patch(
         "sampling.penalties", "self.frequency * counts", "self.frequency"
     ),
-    "what was counted is counted again": Patch(
-        "occurrences", "        self._num_read = len(token_ids)\n", ""
-    ),
-    "drafted tokens are not counted": Patch(
-        "sampling.penalties", "counts(self.drafted)", "counts()"
-    ),
-    "an id of the prompt may lead where repetition is penalised": Patch(
-        "sampling.penalties", "not self.occurrences.is_in_prompt(token_id)", "True"
-    ),
-    "a sibling's answer is counted too": Patch(
-        "intake",
-        "Occurrences(ids, num_prompt=num_prompt)",
-        "siblings[0].occurrences if siblings else Occurrences(ids, num_prompt=num_prompt)",
-    ),
-    "a draft may lead where presence is penalised": Patch(
-        "sampling.penalties", "token_id in self.drafted or ", ""
-    ),
-    "runs of the prompt are found one place late": Patch(
-        "drafting", "len(keys) - 1 - from_end + length", "len(keys) - from_end + length"
-    ),
-    "what an answer repeats of itself is not seen": Patch(
-        "drafting", "                self._follows[tuple", "                {}[tuple"
-    ),
     "a bad word may begin in the prompt": Patch(
         "sampling.bad_words",
         "min(row.num_generated, MAX_BAD_WORD_TOKENS - 1)",

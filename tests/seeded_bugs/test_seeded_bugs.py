@@ -10,10 +10,11 @@ from tests.seeded_bugs.cache_bugs import CACHE_BUGS
 from tests.seeded_bugs.copies import Patch, Program, load
 from tests.seeded_bugs.fresh_bugs import FRESH_BUGS
 from tests.seeded_bugs.planning_bugs import PLANNING_BUGS
+from tests.seeded_bugs.shared_bugs import SHARED_BUGS
 from tests.triton_backend.serving_run import check_workload
 from triton_backend.engine import Engine
 
-GROUPS = (PLANNING_BUGS, CACHE_BUGS, ANSWER_BUGS, FRESH_BUGS)
+GROUPS = (PLANNING_BUGS, CACHE_BUGS, ANSWER_BUGS, SHARED_BUGS, FRESH_BUGS)
 BUGS = {name: bug for group in GROUPS for name, bug in group.items()}
 RED = (AssertionError, ForerunError, LookupError, StopIteration, ValueError)
 """What a workload ends with where something is wrong; a mistake may also make the program itself stumble."""
