@@ -72,18 +72,19 @@ class ServerError(WorkError):
     """A server did not start, or ended by itself; the notes of the error may hold the end of its log."""
 
 
-MAX_NAME_CHARACTERS = 64
-"""Of an unknown name that are looked at: comparing takes time by their square, and who wrote it may mean harm."""
+MAX_SHOWN = 64
+"""Characters of an unknown name that are shown and compared: more would fill a log, and take a long time."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     """Describe an unknown name, with close matches and the whole list of known ones."""
-    return f"unknown {kind} {name[:MAX_NAME_CHARACTERS]!r}.{known_names(name, known)}"
+    cut = f", cut from {len(name)} characters" if len(name) > MAX_SHOWN else ""
+    return f"unknown {kind} {name[:MAX_SHOWN]!r}{cut}.{known_names(name, known)}"
 
 
 def known_names(name: str, known: Iterable[str]) -> str:
     """Give the names that are close to an unknown one, and all known ones, without repeating it."""
     names = sorted(known)
-    close = difflib.get_close_matches(name[:MAX_NAME_CHARACTERS], names, n=3, cutoff=0.6)
+    close = difflib.get_close_matches(name[:MAX_SHOWN], names, n=3, cutoff=0.6)
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     return f"{hint} Known: {', '.join(names) or 'none'}."

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
-from builder.artifact.config import KVGeometry, Limits, ModelConfig
+from builder.artifact.config import ELEMENT_BYTES, KVGeometry, Limits, ModelConfig
 from builder.errors import UserError
+from builder.quant import FORMATS
+from builder.quant.plan import Precision
 
 DEFAULT_BLOCK_SIZE = 16
 DEFAULT_NUM_SEQS = 32
@@ -80,16 +82,25 @@ def derive(options: LimitOptions, config: ModelConfig, kv: KVGeometry) -> Limits
     )
 
 
-def estimate(config: ModelConfig, limits: Limits, *, quant: str) -> Estimate:
-    """Estimate a build of the portable form from the model's sizes."""
-    linear, table, rest = _count_weights(config)
-    bytes_per_weight = 1 + 4 / 32 if quant == "int8" else 4.0
-    head = 0 if config.tied_head else config.vocab_size * config.hidden_size
-    table_width = bytes_per_weight if config.tied_head else 4.0
-    rope_bytes = 4 * limits.max_seq_len * config.head_dim
-    weights_bytes = (
-        int((linear + head) * bytes_per_weight + table * table_width) + 4 * rest + rope_bytes
+PANELS = {"cpu": 16}
+"""Outputs that are padded to a multiple of so many, by target."""
+SCALE_BYTES = {"cpu": 2}
+"""Bytes of a weight scale, by target; 4 where it is not named."""
+
+
+def estimate(config: ModelConfig, limits: Limits, precision: Precision, *, target: str) -> Estimate:
+    """Estimate a build for one target from the model's sizes."""
+    rules = FORMATS.get(precision.name)
+    head_group = rules.HEAD_GROUP if rules and precision.name != rules.HEAD else precision.group
+    linear = _count_linear(config, precision.group or 1, target)
+    table = _padded(config.vocab_size, PANELS.get(target, 1)) * _padded(
+        config.hidden_size, head_group or 1
     )
+    per_weight, per_head = _weight_bytes(precision, target)
+    shares = config.tied_head and not (rules and rules.IS_ROTATED)
+    tables, rest = table if shares else 2 * table, _count_rest(config)
+    rope_bytes = 4 * limits.max_seq_len * config.head_dim
+    weights_bytes = int(linear * per_weight + tables * per_head) + 4 * rest + rope_bytes
     largest = 4 * max(table, config.hidden_size * config.intermediate_size)
     return Estimate(
         weights_bytes=weights_bytes,
@@ -98,15 +109,41 @@ def estimate(config: ModelConfig, limits: Limits, *, quant: str) -> Estimate:
     )
 
 
-def _count_weights(config: ModelConfig) -> tuple[int, int, int]:
-    """Count the numbers in linear layers (without the head), in the embedding table, and in norms and biases."""
+def _weight_bytes(precision: Precision, target: str) -> tuple[float, float]:
+    """Give the bytes of a linear layer's weight and of the head's, scales included."""
+    if precision.name not in FORMATS:
+        return (ELEMENT_BYTES[precision.name],) * 2
+    rules = FORMATS[precision.name]
+    scale = SCALE_BYTES.get(target, 4) + rules.HAS_ZERO_POINTS
+    per_weight = rules.BITS / 8 + (scale / precision.group if precision.group else 0)
+    if precision.name == rules.HEAD:
+        return per_weight, per_weight
+    head = FORMATS[rules.HEAD]
+    return per_weight, head.BITS / 8 + SCALE_BYTES.get(target, 4) / rules.HEAD_GROUP
+
+
+def _count_linear(config: ModelConfig, group: int, target: str) -> int:
+    """Count the numbers in linear layers without the head, as the target pads them."""
+    panel = PANELS.get(target, 1)
     width, kv_width = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    attention = 2 * config.hidden_size * (width + kv_width)
-    layer = attention + 3 * config.hidden_size * config.intermediate_size
-    biases = (2 * width + 2 * kv_width) * config.attention_bias
+    hidden, inner = config.hidden_size, config.intermediate_size
+    # Gate and up give whole groups where panels are padded at all.
+    gated = 2 * _padded(inner, max(group, panel) if panel > 1 else 1)
+    shapes = ((width + 2 * kv_width, hidden), (hidden, width), (gated, hidden), (hidden, inner))
+    layer = sum(_padded(out, panel) * _padded(size, group) for out, size in shapes)
+    return config.num_layers * layer
+
+
+def _count_rest(config: ModelConfig) -> int:
+    """Count the numbers in norms and biases."""
+    width, kv_width = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    biases = (width + config.hidden_size + 2 * kv_width) * config.attention_bias
     biases += (2 * config.intermediate_size + config.hidden_size) * config.mlp_bias
-    small = config.num_layers * (2 * config.hidden_size + biases) + config.hidden_size
-    return config.num_layers * layer, config.vocab_size * config.hidden_size, small
+    return config.num_layers * (2 * config.hidden_size + biases) + config.hidden_size
+
+
+def _padded(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
 
 
 def _num_blocks(

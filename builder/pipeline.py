@@ -22,11 +22,13 @@ from builder.artifact.store import Artifact
 from builder.checkpoint.open import open_checkpoint
 from builder.checkpoint.tensors import Checkpoint
 from builder.checkpoint.weights import WeightReader, has_tied_head
-from builder.errors import BuildError, CheckpointError, UserError
+from builder.errors import BuildError, CheckpointError, UnsupportedError, UserError
 from builder.limits import Estimate, LimitOptions
 from builder.package import record_source, write_tokenizer
+from builder.quant import FORMATS
 from builder.quant.apply import quantize
 from builder.quant.plan import plan_quantization
+from builder.quant.rotate import rotate
 from builder.targets.compiler import TargetOptions, load_compiler
 
 
@@ -60,8 +62,7 @@ class BuildPlan:
         """Name of the artifact's folder when the user gives none: `<model>-<format>-tp<N>`."""
         options = self.request.options
         stem = Path(self.checkpoint.source.name).name.removesuffix(".gguf")
-        precision = options.dtype if options.quant == "none" else options.quant
-        return f"{stem}-{precision}-tp{options.tp}"
+        return f"{stem}-{options.precision.label}-tp{options.tp}"
 
 
 class Progress(Protocol):
@@ -90,7 +91,12 @@ def plan(request: CompileRequest, *, shows_bars: bool = False) -> BuildPlan:
     for name in (first, *others):
         load_compiler(name).check(config, request.options)
     block_size = limits.check_block_size(request.limits)
-    kv = load_compiler(first).kv_geometry(config, block_size)
+    kv = load_compiler(first).kv_geometry(config, block_size, request.options)
+    for name in others:
+        if load_compiler(name).kv_geometry(config, block_size, request.options) != kv:
+            raise UnsupportedError(
+                f"targets {first} and {name} keep keys and values in different forms; compile for each by itself"
+            )
     found = limits.derive(request.limits, config, kv)
     return BuildPlan(
         request=request,
@@ -99,7 +105,7 @@ def plan(request: CompileRequest, *, shows_bars: bool = False) -> BuildPlan:
         limits=found,
         kv=kv,
         targets=chosen,
-        estimate=limits.estimate(config, found, quant=request.options.quant),
+        estimate=limits.estimate(config, found, request.options.precision, target=first),
         notes=_notes(checkpoint),
     )
 
@@ -191,7 +197,9 @@ def _compile(plan: BuildPlan, target: str, folder: Path, progress: Progress) -> 
     compiler, options = load_compiler(target), plan.request.options
     progress.stage(f"build graph for {target}", 0)
     graph = archs.build_graph(plan.config, WeightReader(plan.checkpoint), plan.limits.max_seq_len)
-    quantized = quantize(graph, plan_quantization(graph, options.quant))
+    if (rules := FORMATS.get(options.precision.name)) and rules.IS_ROTATED:
+        rotate(graph)
+    quantized = quantize(graph, plan_quantization(graph, options.precision))
     lowered = compiler.lower(quantized, plan.kv)
     advance: Callable[[int], None] = progress.advance
     progress.stage(f"write {target}", plan.estimate.weights_bytes)

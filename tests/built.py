@@ -29,14 +29,20 @@ def compile_model(
     model: Path,
     destination: Path,
     *,
+    target: str = "cpu",
     quant: str = "none",
+    kv: str | None = None,
+    dtype: str = "float32",
+    group: int | None = None,
     progress: Reports | None = None,
     replace_existing: bool = False,
     **limits: int,
 ) -> Artifact:
-    """Compile for the CPU target."""
-    options = TargetOptions(quant=quant)
-    request = CompileRequest(str(model), options=options, limits=LimitOptions(**limits))
+    """Compile for one target."""
+    options = TargetOptions(dtype=dtype, quant=quant, group=group, kv=kv)
+    request = CompileRequest(
+        str(model), targets=(target,), options=options, limits=LimitOptions(**limits)
+    )
     plan = pipeline.plan(request)
     return pipeline.build(
         plan, destination, progress=progress or Reports(), replace_existing=replace_existing

@@ -108,7 +108,7 @@ class ChatTemplate:
         known = self._program.variables - own
         for name in variables:
             if name not in known:
-                raise RequestError(unknown_name("chat template variable", name[:64], known))
+                raise RequestError(unknown_name("chat template variable", name, known))
         return {name: checked_data(name, value) for name, value in variables.items()}
 
     def _segments(self, text: str, sentinel: str) -> list[Segment]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from builder.errors import UserError, unknown_name
+from triton_backend.field_checks import shown
 
 
 class PolicyName(StrEnum):
@@ -53,19 +54,30 @@ class EngineConfig:
     """Tokens drafted per answer and step."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.watermark < 1:
-            raise UserError(f"watermark must be a share from 0 to below 1; got {self.watermark}.")
+        if not _is_number(self.watermark) or not 0 <= self.watermark < 1:
+            raise UserError(
+                f"watermark must be a share from 0 to below 1; got {shown(self.watermark)}."
+            )
         if self.policy not in list(PolicyName):
-            raise UserError(unknown_name("policy", self.policy, list(PolicyName)))
-        for name in _AT_LEAST_1:
+            raise UserError(unknown_name("policy", str(self.policy), list(PolicyName)))
+        for name in COUNTS:
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"{name} must be at least 1; got {value}.")
-        if self.cache_ttl_s is not None and not self.cache_ttl_s > 0:
-            raise UserError(f"cache_ttl_s must be above 0; got {self.cache_ttl_s}.")
+            if value is not None and (type(value) is not int or not 1 <= value <= MAX_COUNT):
+                raise UserError(
+                    f"{name} must be a whole number from 1 to {MAX_COUNT}; got {shown(value)}."
+                )
+        if self.cache_ttl_s is not None and not (
+            _is_number(self.cache_ttl_s) and self.cache_ttl_s > 0
+        ):
+            raise UserError(f"cache_ttl_s must be above 0; got {shown(self.cache_ttl_s)}.")
 
 
-_AT_LEAST_1 = (
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+MAX_COUNT = 999_999_999
+COUNTS = (
     "num_candidates",
     "max_waiting",
     "max_waiting_tokens",

@@ -22,7 +22,7 @@ def read_options(texts: Mapping[str, str]) -> EngineConfig:
     given: dict[str, Any] = {}
     for name, text in texts.items():
         if name not in OPTIONS:
-            raise UserError(unknown_name("setting of the engine", name[:64], OPTIONS))
+            raise UserError(unknown_name("setting of the engine", name, OPTIONS))
         given[name] = OPTIONS[name](name, text)
     return EngineConfig(**given)
 

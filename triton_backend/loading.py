@@ -5,7 +5,7 @@ module's to give back.
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -100,8 +100,8 @@ class LoadedModel:
         constraint = request.params.constraint
         return constraint is not None and not self.masks.knows(constraint)
 
-    def chat_template(self) -> ChatTemplate:
-        """Compile the artifact's chat template.
+    def chat_template(self, clock: Callable[[], datetime] = datetime.now) -> ChatTemplate:
+        """Compile the artifact's chat template; `clock` gives the date that it may show.
 
         Raises:
             UserError: it has none.
@@ -113,7 +113,7 @@ class LoadedModel:
                 "--chat, or put a chat_template.jinja into the checkpoint and compile it again"
             )
         source = self.artifact.path(CHAT_TEMPLATE).read_text("utf-8")
-        return compile_template(source, record, self.tokenizer, clock=datetime.now)
+        return compile_template(source, record, self.tokenizer, clock=clock)
 
     def close(self) -> None:
         """Free the engine."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "int64": 8}
 """Bytes of one number, by the name of its type."""
+SCALE_BYTES = {"int8": 4}
+"""Bytes of the scale that a token's keys, or values, of one head have in quantized KV."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,8 @@ class KVGroup:
     @property
     def bytes_per_token(self) -> int:
         """Bytes of keys and values that one token holds in all layers of the group."""
-        size = ELEMENT_BYTES[self.dtype]
-        return 2 * len(self.layers) * self.num_kv_heads * self.head_dim * size
+        head = self.head_dim * ELEMENT_BYTES[self.dtype] + SCALE_BYTES.get(self.dtype, 0)
+        return 2 * len(self.layers) * self.num_kv_heads * head
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ HEADER_ALIGNMENT = 64
 DTYPES: dict[str, Any] = {
     "F32": np.float32,
     "F16": np.float16,
+    "BF16": np.uint16,
     "I8": np.int8,
     "U8": np.uint8,
     "I32": np.int32,

@@ -23,11 +23,14 @@ from builder.cli.sizes import ByteSize, format_bytes, format_duration
 from builder.errors import UnsupportedError, UserError, WorkError, unknown_name
 from builder.limits import LimitOptions
 from builder.quant import FORMATS
+from builder.quant.groups import CHANNEL
 from builder.targets.compiler import TargetOptions
 from triton_backend.chat_template import check_template
 from triton_backend.tokenizer import check_tokenizer
 
-LATER_FORMATS = ("fp8", "nvfp4", "int4")
+LATER_FORMATS = ("fp8", "nvfp4")
+KV_DTYPES = ("float32", "bfloat16", "int8")
+GROUPS = {"32": 32, "64": 64, "128": 128, "channel": CHANNEL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class Options:
     fp8: bool
     nvfp4: bool
     int4: bool
+    group: str | None
     kv: str | None
     tp: int
     max_seq_len: int | None
@@ -92,9 +96,18 @@ LATER = "Not in this version."
 @click.option("--int8", is_flag=True, help="Quantize weights to 8-bit integers.")
 @click.option("--fp8", is_flag=True, help=f"Quantize to FP8. {LATER}")
 @click.option("--nvfp4", is_flag=True, help=f"Quantize to NVFP4. {LATER}")
-@click.option("--int4", is_flag=True, help=f"Quantize weights to 4-bit integers. {LATER}")
-@click.option("--quant", metavar="NAME", help="The same by name: none or int8.")
-@click.option("--kv", metavar="NAME", help=f"Precision of the KV cache. {LATER}")
+@click.option("--int4", is_flag=True, help="Quantize weights to 4-bit integers.")
+@click.option("--quant", metavar="NAME", help=f"The same by name: none, {', '.join(FORMATS)}.")
+@click.option(
+    "--group",
+    type=click.Choice(tuple(GROUPS)),
+    help="Weights that share a scale: 32, 64, 128, or all of an output channel.  [default: 64; 32 for 4 bits]",
+)
+@click.option(
+    "--kv",
+    metavar="NAME",
+    help="Precision of the KV cache: float32, bfloat16 or int8.  [default: what goes with the weights]",
+)
 @click.option(
     "--tp",
     type=COUNT,
@@ -153,7 +166,11 @@ def request_from(options: Options) -> pipeline.CompileRequest:
         model=options.model,
         targets=options.target,
         options=TargetOptions(
-            dtype=options.dtype, quant=quant_from(options.formats), tp=options.tp
+            dtype=options.dtype,
+            quant=quant_from(options.formats),
+            group=None if options.group is None else GROUPS[options.group],
+            kv=options.kv,
+            tp=options.tp,
         ),
         limits=LimitOptions(
             max_seq_len=options.max_seq_len,
@@ -185,13 +202,13 @@ def refuse_later(options: Options) -> None:
         UnsupportedError: an option asks for such a thing.
     """
     refused = [f"format {name}" for name in options.formats if name in LATER_FORMATS]
-    refused += [] if options.kv is None else [f"--kv {options.kv}"]
+    refused += [] if options.kv in (None, *KV_DTYPES) else [f"--kv {options.kv}"]
     refused += [] if options.tp == 1 else [f"--tp {options.tp}"]
     if refused:
         formats = ", ".join(("none", *FORMATS))
         raise UnsupportedError(
             f"{' and '.join(refused)}: not in this version, which supports the formats {formats}, "
-            "KV in the precision of --dtype, and --tp 1"
+            f"--kv {', '.join(KV_DTYPES)}, and --tp 1"
         )
 
 

@@ -8,12 +8,12 @@ import click
 
 from builder.cli.failures import printable
 from builder.cli.interruption import stop_signals_interrupt
+from builder.cli.numeric import COUNT, FiniteRange
 from triton_backend.config import EngineConfig, PolicyName
 from triton_backend.engine_options import read_prefix
 from triton_backend.launcher.deploy import Deployment, deploy
 
 DEFAULT = EngineConfig()
-COUNT = click.IntRange(1, 999_999_999)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Options:
 )
 @click.option(
     "--cache-ttl",
-    type=click.FloatRange(0.001, 999_999_999),
+    type=FiniteRange(0.001, 999_999_999),
     metavar="S",
     help="Seconds until an unused prompt is forgotten.  [default: when its room is needed]",
 )
@@ -128,7 +128,7 @@ class Options:
     "--common-prefix",
     multiple=True,
     metavar="TOKENS:SHA256",
-    help="Beginning of prompts that all tenants share; repeatable. The digest is of its ids as int32.",
+    help="Beginning of prompts that all tenants share; repeatable. builder digest gives it.",
 )
 @click.option(
     "--speculate",

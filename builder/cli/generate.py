@@ -15,10 +15,10 @@ import click
 
 from builder.cli.discreet import DiscreetCommand
 from builder.cli.display import Silence, TerminalDisplay, display_on
-from builder.cli.machine import refuse_two_runtimes
 from builder.cli.outputs import JsonOutput, TextOutput
 from builder.cli.prompts import read_prompts, read_schema, refuse_other_encodings
 from builder.cli.run import Outcome, naming_prompt, run_requests
+from builder.cli.runtimes import refuse_two_runtimes
 from builder.cli.session import open_session
 from builder.cli.stats import stats_rows
 from builder.errors import (

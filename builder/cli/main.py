@@ -38,6 +38,7 @@ COMMANDS = {
     "simulate": Entry(
         "builder.cli.simulate:command", "Compare scheduling policies on a virtual clock."
     ),
+    "digest": Entry("builder.cli.digest:command", "Name a common beginning of prompts."),
     "deploy": Entry(
         "builder.cli.deploy:command",
         "Write an artifact into a Triton model repository.",

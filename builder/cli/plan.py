@@ -5,10 +5,10 @@ from pathlib import Path
 
 from builder.cli.display import Display, Rows
 from builder.cli.lines import kv_line, limits_line, model_line
-from builder.cli.machine import available_memory_bytes
 from builder.cli.sizes import format_bytes
 from builder.pipeline import BuildPlan
 from builder.targets import ALIASES
+from builder.targets.machine import available_memory_bytes
 
 
 def show_plan(plan: BuildPlan, destination: Path, display: Display) -> None:

@@ -19,7 +19,7 @@ from builder.cli.display import Rows, display_on
 from builder.cli.failures import printable
 from builder.cli.interruption import stop_signals_interrupt
 from builder.cli.keys import read_keys
-from builder.cli.seconds import Seconds
+from builder.cli.numeric import DAY_S, FiniteRange
 from builder.cli.sizes import format_duration
 from builder.cli.validate import valid_repository
 from builder.errors import ServerError
@@ -35,7 +35,7 @@ from triton_backend.openai.settings import ServedModel, ShimSettings
 
 WATCH_S = 0.2
 PORT = click.IntRange(min=0, max=65535)
-SECONDS = Seconds()
+SECONDS = FiniteRange(0, DAY_S)
 
 
 @dataclass(frozen=True, slots=True)

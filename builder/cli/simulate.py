@@ -10,36 +10,29 @@ from typing import Any
 import click
 
 from builder.cli.display import display_for
+from builder.cli.numeric import COUNT, FiniteRange, NumberList
 from builder.cli.simulation import comparison, plot
 from builder.cli.simulation.machine import read_arrivals, read_machine
 from builder.cli.simulation.options import Options, refuse_contradictions
-from triton_backend.simulation.arrivals import mean_rate
+from triton_backend.simulation.arrivals import MAX_REQUESTS, mean_rate
 from triton_backend.simulation.capacity import find_capacity
 from triton_backend.simulation.figures import Slo
+from triton_backend.simulation.lengths import MAX_LENGTH
 from triton_backend.simulation.run import Machine
 from triton_backend.simulation.sweep import Cell, Grid, sweep
 
 LOADS = (0.5, 0.8, 1.0, 1.2)
+MAX_LOAD = 100.0
+MAX_RATE = 1e6
+MAX_SEQS = 65_536
+MAX_KV_TOKENS = 100_000_000
+"""The engine holds some 50 bytes per block of a pool, also of one that is only simulated."""
+DURATION = FiniteRange(0, 1e9, min_open=True)
 
 
 def _names(_context: click.Context, _param: click.Parameter, text: str) -> tuple[str, ...]:
     """Split a list of names."""
     return tuple(dict.fromkeys(name.strip() for name in text.split(",")))
-
-
-def _numbers(
-    _context: click.Context, _param: click.Parameter, text: str | None
-) -> tuple[float, ...]:
-    """Split a list of numbers above zero."""
-    if text is None:
-        return ()
-    try:
-        numbers = tuple(dict.fromkeys(float(part) for part in text.split(",")))
-    except ValueError:
-        numbers = ()
-    if not numbers or not all(0 < number < float("inf") for number in numbers):
-        raise click.BadParameter(f"{text!r} is no list of numbers above 0, such as 0.5,1,1.5")
-    return numbers
 
 
 @click.command(short_help="Compare scheduling policies on a virtual clock.")
@@ -53,14 +46,16 @@ def _numbers(
 )
 @click.option(
     "--load",
-    callback=_numbers,
+    type=NumberList(MAX_LOAD),
     metavar="X,...",
     help="Loads, as multiples of the capacity.  [default: 0.5,0.8,1,1.2]",
 )
-@click.option("--rate", callback=_numbers, metavar="X,...", help="Loads, as requests per second.")
+@click.option(
+    "--rate", type=NumberList(MAX_RATE), metavar="X,...", help="Loads, as requests per second."
+)
 @click.option(
     "--requests",
-    type=click.IntRange(2, 1_000_000),
+    type=click.IntRange(2, MAX_REQUESTS),
     default=500,
     show_default=True,
     metavar="N",
@@ -106,7 +101,7 @@ def _numbers(
 )
 @click.option(
     "--skip",
-    type=click.FloatRange(0, 0.9),
+    type=FiniteRange(0, 0.9),
     default=0.1,
     show_default=True,
     metavar="X",
@@ -127,29 +122,31 @@ def _numbers(
     help="JSON object with the seconds of a step (step_s), of a token (token_s) and of a token attended to "
     "(context_s).",
 )
-@click.option("--max-seq-len", type=click.IntRange(2), metavar="N", help="[default: 2048]")
-@click.option("--max-num-seqs", type=click.IntRange(1), metavar="N", help="[default: 16]")
-@click.option("--max-num-tokens", type=click.IntRange(1), metavar="N", help="[default: 256]")
+@click.option(
+    "--max-seq-len", type=click.IntRange(2, MAX_LENGTH), metavar="N", help="[default: 2048]"
+)
+@click.option("--max-num-seqs", type=click.IntRange(1, MAX_SEQS), metavar="N", help="[default: 16]")
+@click.option(
+    "--max-num-tokens", type=click.IntRange(1, MAX_LENGTH), metavar="N", help="[default: 256]"
+)
 @click.option(
     "--kv-tokens",
-    type=click.IntRange(1),
+    type=click.IntRange(1, MAX_KV_TOKENS),
     metavar="N",
     help="Tokens in the KV pool.  [default: 32768]",
 )
 @click.option(
     "--max-waiting",
-    type=click.IntRange(1),
+    type=COUNT,
     default=1024,
     show_default=True,
     metavar="N",
     help="Requests that may wait; more are refused.",
 )
-@click.option(
-    "--max-waiting-tokens", type=click.IntRange(1), metavar="N", help="The same in tokens."
-)
+@click.option("--max-waiting-tokens", type=COUNT, metavar="N", help="The same in tokens.")
 @click.option(
     "--max-chunk-tokens",
-    type=click.IntRange(1),
+    type=COUNT,
     metavar="N",
     help="Prompt tokens in a step while others generate.",
 )
@@ -163,13 +160,13 @@ def _numbers(
 )
 @click.option(
     "--deadline",
-    type=click.FloatRange(min=0, min_open=True),
+    type=DURATION,
     metavar="S",
     help="Seconds after which a request ends, done or not.",
 )
 @click.option(
     "--slo-ttft",
-    type=click.FloatRange(min=0, min_open=True),
+    type=DURATION,
     default=1.0,
     show_default=True,
     metavar="S",
@@ -177,7 +174,7 @@ def _numbers(
 )
 @click.option(
     "--slo-itl",
-    type=click.FloatRange(min=0, min_open=True),
+    type=DURATION,
     default=0.1,
     show_default=True,
     metavar="S",
@@ -215,7 +212,7 @@ def simulate(options: Options) -> None:
     with display.progress() as progress:
         progress.stage("capacity", 0)
         capacity = find_capacity(arrivals, machine)
-        loads = options.load or tuple(rate / capacity for rate in options.rate)
+        loads = options.load or tuple(rate / capacity for rate in options.rate or ())
         loads = loads or ((mean_rate(arrivals) / capacity,) if options.trace else LOADS)
         grid = Grid(options.policy, loads, capacity, slo, options.skip)
         progress.stage("simulate", len(arrivals) * len(loads) * len(configs))

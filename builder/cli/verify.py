@@ -17,7 +17,7 @@ from builder.cli.determinism.cases import TEXT, make_cases
 from builder.cli.determinism.permutations import PERMUTATIONS, Outcome, Proof
 from builder.cli.display import Display, Rows, display_for, display_on
 from builder.cli.inspect import verify_files
-from builder.cli.machine import refuse_two_runtimes
+from builder.cli.runtimes import refuse_two_runtimes
 from builder.cli.session import open_session
 from builder.errors import EngineError, UserError
 from triton_backend.loading import LoadedModel
@@ -68,7 +68,8 @@ def command(**options: Any) -> None:
 
     With --determinism, also serve prompts alone, together, in another order, joining in flight, in chunks,
     after a cache hit, preempted, with several choices, speculated and streamed. Exit code 1 says that some
-    answer differs; the table says which, and whether each way came about at all.
+    answer differs; the table says which. Exit code 2 says that none does, but some way did not come about, which
+    proves nothing: raise --prompts or --max-tokens.
     """
     verify(Options(**options))
 
@@ -78,7 +79,7 @@ def verify(options: Options) -> None:
 
     Raises:
         ArtifactError: a file is missing, altered, or not named by the manifest.
-        UserError: the artifact's limits leave no room for the proof.
+        UserError: the artifact's limits leave no room for the proof, or some way did not come about.
         EngineError: an answer differs.
     """
     if not options.determinism:
@@ -94,7 +95,7 @@ def verify(options: Options) -> None:
         click.echo(json.dumps(report(options, outcomes)))
     else:
         display_on(sys.stdout).facts(str(options.artifact), rows(outcomes))
-    raise_different(outcomes)
+    raise_unproved(outcomes)
 
 
 def verify_files_alone(options: Options) -> None:
@@ -153,22 +154,31 @@ def line(outcome: Outcome) -> str:
 
 
 def report(options: Options, outcomes: list[Outcome]) -> dict[str, Any]:
-    """Give the table for programs."""
+    """Give the table for programs: `proved` says that every way came about, and every answer was equal."""
+    is_equal = not any(outcome.differences for outcome in outcomes)
     return {
         "artifact": str(options.artifact),
-        "equal": not any(outcome.differences for outcome in outcomes),
+        "equal": is_equal,
+        "proved": is_equal and all(outcome.is_exercised for outcome in outcomes),
         "ways": [asdict(outcome) for outcome in outcomes],
     }
 
 
-def raise_different(outcomes: list[Outcome]) -> None:
-    """Fail when any answer differs.
+def raise_unproved(outcomes: list[Outcome]) -> None:
+    """Fail when any answer differs, or any way did not come about.
 
     Raises:
-        EngineError: names the ways.
+        EngineError: names the ways that differ.
+        UserError: none does; names the ways that did not come about.
     """
     different = [outcome.name for outcome in outcomes if outcome.differences]
     if different:
         raise EngineError(
             f"answers depend on how they are served: {', '.join(different)}; the table says where"
+        )
+    missing = [outcome.name for outcome in outcomes if not outcome.is_exercised]
+    if missing:
+        raise UserError(
+            f"no answer differs, but not all is proved, as this did not come about: {', '.join(missing)};"
+            " raise --prompts or --max-tokens, or compile with larger limits"
         )

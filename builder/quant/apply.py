@@ -1,30 +1,39 @@
-"""Quantize a graph: put each weight of the plan in its packed form behind DequantizeLinear.
+"""Quantize a graph: put each weight of the plan in its stored form, and give its readers what that stands for.
 
-1. The initializer `w` becomes `w.packed` and `w.scale`.
-2. One DequantizeLinear per weight gives every reader of `w` the values that it now has.
-Packing happens when the weight is written out, once for both parts.
+1. A weight `w` of a format becomes `w.packed`, `w.scale` and, where the format has them, `w.zero`, behind one
+   DequantizeLinear.
+2. A weight of bfloat16 becomes `w.packed` behind one Cast.
+Packing happens when the weight is written out, once for all parts.
 """
 
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from builder.graph.graph import Graph, QuantizedGraph
 from builder.quant import FORMATS
-from builder.quant.plan import QuantPlan
+from builder.quant.groups import CHANNEL, num_groups
+from builder.quant.plan import BFLOAT16, Precision, QuantPlan
 
 
 def quantize(graph: Graph, plan: QuantPlan) -> QuantizedGraph:
     """Apply a plan in place; the graph must not be used afterwards."""
-    for name, format_name in plan.layers.items():
-        _replace(graph.model, name, format_name)
+    for name, precision in plan.layers.items():
+        weight = graph.model.graph.initializers.pop(name)
+        node = _narrow(weight) if precision.name == BFLOAT16 else _quantize(weight, precision)
+        for value in node.inputs:
+            assert value is not None
+            graph.model.graph.register_initializer(value)
+        graph.model.graph.insert_before(graph.model.graph[0], node)
+        weight.replace_all_uses_with(node.outputs[0])
     return QuantizedGraph(graph.model, graph.config, plan.requested)
 
 
 class PackedOnce:
-    """Packs a weight at the first part asked for and keeps the other part until that is asked for too."""
+    """Packs a weight at the first part asked for and keeps the other parts until they are asked for too."""
 
     def __init__(self, pack: Callable[[], tuple[NDArray[np.generic], ...]]) -> None:
         self._pack = pack
@@ -37,26 +46,47 @@ class PackedOnce:
         return self._parts.pop(index)
 
 
-def _replace(model: ir.Model, name: str, format_name: str) -> None:
-    rules, graph = FORMATS[format_name], model.graph
-    weight = graph.initializers.pop(name)
+def _narrow(weight: ir.Value) -> ir.Node:
+    """Give the Cast of a weight's bfloat16 numbers."""
     source = weight.const_value
     assert source is not None
+    packed = _initializer(
+        f"{weight.name}.packed",
+        ir.DataType.BFLOAT16,
+        _sizes(weight),
+        lambda: source.numpy().astype(ml_dtypes.bfloat16),
+    )
+    return ir.node("Cast", [packed], {"to": ir.DataType.FLOAT}, name=weight.name)
+
+
+def _quantize(weight: ir.Value, precision: Precision) -> ir.Node:
+    """Give the DequantizeLinear of a weight's parts."""
+    rules, source, group = FORMATS[precision.name], weight.const_value, precision.group
+    assert source is not None
+    size_out, size_in = _sizes(weight)
+    once = PackedOnce(lambda: rules.pack(source.numpy(), group))
+    element = ir.DataType[precision.name.upper()]
+    shape = (size_out,) if group == CHANNEL else (size_out, num_groups(size_in, group))
+
+    def part(suffix: str, index: int, dtype: ir.DataType, shape: tuple[int, ...]) -> ir.Value:
+        return _initializer(
+            f"{weight.name}.{suffix}", dtype, shape, lambda: once.part(index).reshape(shape)
+        )
+
+    inputs = [
+        part("packed", 0, element, (size_out, size_in)),
+        part("scale", 1, ir.DataType.FLOAT, shape),
+    ]
+    if rules.HAS_ZERO_POINTS:
+        inputs.append(part("zero", 2, element, shape))
+    blocks = {"axis": 0} if group == CHANNEL else {"axis": 1, "block_size": group}
+    return ir.node("DequantizeLinear", inputs, blocks, name=weight.name)
+
+
+def _sizes(weight: ir.Value) -> tuple[int, int]:
     assert weight.shape is not None
     size_out, size_in = (int(size) for size in weight.shape)  # type: ignore[arg-type]
-    once = PackedOnce(lambda: rules.pack(source.numpy()))
-    packed = _initializer(
-        f"{name}.packed", ir.DataType.INT8, (size_out, size_in), lambda: once.part(0)
-    )
-    groups = (size_out, rules.num_groups(size_in))
-    scale = _initializer(f"{name}.scale", ir.DataType.FLOAT, groups, lambda: once.part(1))
-    graph.register_initializer(packed)
-    graph.register_initializer(scale)
-    node = ir.node(
-        "DequantizeLinear", [packed, scale], {"axis": 1, "block_size": rules.GROUP}, name=name
-    )
-    graph.insert_before(graph[0], node)
-    weight.replace_all_uses_with(node.outputs[0])
+    return size_out, size_in
 
 
 def _initializer(

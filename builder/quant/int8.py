@@ -1,43 +1,34 @@
-"""INT8 weights, symmetric, one float32 scale per group of 32 along the inner dimension.
+"""INT8 weights, symmetric, one float32 scale per group of inputs or per output.
 
-The class of llama.cpp's Q8_0: a weight is `q * scale`, with scale = max |w| / 127 over its group.
+In groups of 32, the class of llama.cpp's Q8_0: a weight is `q * scale`, with scale = max |w| / 127 over its group.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-NAME = "int8"
-GROUP = 32
-ROWS = 4096
-"""Rows packed at a time, which bounds the memory for intermediate values."""
-TARGETS = ("portable",)
+from builder.quant.groups import CHANNEL, Float32, Parts, pack_by_groups, spread
 
-Float32 = NDArray[np.float32]
-
-
-def num_groups(size_in: int) -> int:
-    """Count the groups of a row; the last may be shorter."""
-    return -(-size_in // GROUP)
+NAME = HEAD = "int8"
+BITS = 8
+GROUP = HEAD_GROUP = 64
+GROUPS = (32, 64, 128, CHANNEL)
+TARGETS = ("cpu", "portable")
+IS_ROTATED = True
+HAS_ZERO_POINTS = False
 
 
-def pack(weight: Float32) -> tuple[NDArray[np.int8], Float32]:
-    """Quantize `[out, in]` to int8 of the same shape and scales `[out, ceil(in / 32)]`.
+def pack(weight: Float32, group: int = GROUP) -> Parts:
+    """Quantize `[out, in]` to int8 of the same shape and scales `[out, groups]`.
 
     A group of zeros gets scale 0 and gives back exact zeros.
     """
-    size_out, size_in = weight.shape
-    packed = np.empty(weight.shape, np.int8)
-    scales = np.empty((size_out, num_groups(size_in)), np.float32)
-    for first in range(0, size_out, ROWS):
-        rows = slice(first, first + ROWS)
-        packed[rows], scales[rows] = _pack_rows(weight[rows])
-    return packed, scales
+    return pack_by_groups(weight, group, _pack)
 
 
-def unpack(packed: NDArray[np.int8], scales: Float32) -> Float32:
+def unpack(packed: NDArray[np.generic], scales: NDArray[np.generic], group: int = GROUP) -> Float32:
     """Give back float32 weights `[out, in]`: the reference of the format."""
-    spread = np.repeat(scales, GROUP, axis=1)[:, : packed.shape[1]]
-    return packed.astype(np.float32) * spread
+    weight: Float32 = packed.astype(np.float32) * spread(scales, group, packed.shape[1])
+    return weight
 
 
 def error_bound(scales: Float32) -> Float32:
@@ -45,12 +36,8 @@ def error_bound(scales: Float32) -> Float32:
     return scales * np.float32(0.5 + 127 * 2.0**-22)
 
 
-def _pack_rows(weight: Float32) -> tuple[NDArray[np.int8], Float32]:
-    size_out, size_in = weight.shape
-    padded = np.zeros((size_out, num_groups(size_in) * GROUP), np.float32)
-    padded[:, :size_in] = weight
-    groups = padded.reshape(size_out, -1, GROUP)
+def _pack(groups: Float32) -> Parts:
     scales: Float32 = np.abs(groups).max(axis=2) / np.float32(127)
     safe = np.where(scales > 0, scales, np.float32(1))
-    packed = np.clip(np.rint(groups / safe[:, :, None]), -127, 127).astype(np.int8)
-    return packed.reshape(padded.shape)[:, :size_in], scales
+    numbers = np.clip(np.rint(groups / safe[:, :, None]), -127, 127).astype(np.int8)
+    return numbers, scales

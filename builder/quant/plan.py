@@ -1,29 +1,80 @@
-"""Which layers of a graph get which format."""
+"""Which layers of a graph get which precision."""
 
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from builder.errors import UnsupportedError
 from builder.graph.graph import Graph
+from builder.quant import FORMATS
+from builder.quant.groups import CHANNEL
+
+FLOAT32, BFLOAT16 = "float32", "bfloat16"
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """How the numbers of a weight are stored."""
+
+    name: str
+    """`float32`, `bfloat16` or a format of FORMATS."""
+    group: int = 0
+    """Inputs that share a scale; 0 for one scale per output, and for floats."""
+
+    @property
+    def label(self) -> str:
+        """Name the precision for people: the group is left out where it is the format's own."""
+        if self.name not in FORMATS or self.group == FORMATS[self.name].GROUP:
+            return self.name
+        return f"{self.name}-channel" if self.group == CHANNEL else f"{self.name}-g{self.group}"
 
 
 @dataclass(frozen=True, slots=True)
 class QuantPlan:
-    """The format of each weight that changes its precision; all others stay float."""
+    """The precision of each weight that is not float32."""
 
     requested: str
-    layers: dict[str, str]
+    layers: dict[str, Precision]
 
 
-def plan_quantization(graph: Graph, format_name: str) -> QuantPlan:
-    """Give every linear layer the same format, the head included.
+def precision_of(dtype: str, quant: str, group: int | None) -> Precision:
+    """Give the precision of linear layers that options ask for; the formats' own group unless one is named.
 
-    An embedding table is quantized only if it is also the head: the two share one tensor.
+    Raises:
+        UnsupportedError: the format has no such groups, or the options contradict each other.
     """
-    if format_name == "none":
-        return QuantPlan("float32", {})
-    weights = {weight.name: format_name for weight in linear_weights(graph.model) if weight.name}
-    return QuantPlan(format_name, weights)
+    if quant == "none":
+        if group is not None:
+            raise UnsupportedError(
+                "--group goes with a quantization format, such as --int8 --group 64"
+            )
+        return Precision(dtype)
+    if dtype != FLOAT32:
+        raise UnsupportedError(
+            f"--dtype {dtype} does not go with format {quant}, which fixes the precision of its layers; leave out one"
+        )
+    rules = FORMATS[quant]
+    if group is None:
+        return Precision(quant, rules.GROUP)
+    if group not in rules.GROUPS:
+        allowed = ", ".join("channel" if size == CHANNEL else str(size) for size in rules.GROUPS)
+        raise UnsupportedError(
+            f"format {quant} has no groups of {group or 'a whole channel'}; supported: {allowed}"
+        )
+    return Precision(quant, group)
+
+
+def plan_quantization(graph: Graph, precision: Precision) -> QuantPlan:
+    """Give every linear layer the same precision, and head and embedding table the one that its format has for heads."""
+    if precision.name == FLOAT32:
+        return QuantPlan(FLOAT32, {})
+    layers = {str(weight.name): precision for weight in linear_weights(graph.model)}
+    ends = precision
+    if (rules := FORMATS.get(precision.name)) and precision.name != rules.HEAD:
+        ends = Precision(rules.HEAD, rules.HEAD_GROUP)
+    for weight in (*_heads(graph.model), *_tables(graph.model)):
+        layers[str(weight.name)] = ends
+    return QuantPlan(precision.label, layers)
 
 
 def linear_weights(model: ir.Model) -> list[ir.Value]:
@@ -33,3 +84,14 @@ def linear_weights(model: ir.Model) -> list[ir.Value]:
         if node.op_type == "Gemm" and (weight := node.inputs[1]) and weight.is_initializer():
             found.setdefault(weight.name, weight)
     return list(found.values())
+
+
+def _heads(model: ir.Model) -> list[ir.Value]:
+    makers = [value.producer() for value in model.graph.outputs]
+    inputs = [maker.inputs[1] for maker in makers if maker is not None and maker.op_type == "Gemm"]
+    return [weight for weight in inputs if weight is not None]
+
+
+def _tables(model: ir.Model) -> list[ir.Value]:
+    gathers = [node for node in model.graph if node.op_type == "Gather"]
+    return [table for node in gathers if (table := node.inputs[0]) and table.is_initializer()]

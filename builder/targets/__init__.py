@@ -11,15 +11,10 @@ from builder.artifact.store import Artifact
 from builder.errors import ArtifactError, UnsupportedError, unknown_name
 from builder.targets.executor import Executor
 
-TARGETS = {"portable": "builder.targets.portable"}
+TARGETS = {"cpu": "builder.targets.cpu", "portable": "builder.targets.portable"}
 """Targets by name, and their packages."""
 
-ALIASES = {
-    "cpu": (
-        "portable",
-        "the native CPU engine does not exist yet; ONNX Runtime runs the portable form",
-    )
-}
+ALIASES: dict[str, tuple[str, str]] = {}
 """Names that stand for another target, and why."""
 
 PLANNED = ("tensorrt", "tensorrt-rtx", "cuda")

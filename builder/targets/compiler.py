@@ -8,6 +8,7 @@ from typing import Protocol, cast
 from builder.artifact.config import KVGeometry, ModelConfig
 from builder.artifact.manifest import EngineRecord
 from builder.graph.graph import LoweredGraph, QuantizedGraph
+from builder.quant.plan import Precision, precision_of
 from builder.targets import import_half
 
 
@@ -19,8 +20,21 @@ class TargetOptions:
     """Element type of float weights, activations and KV."""
     quant: str = "none"
     """Format of quantized weights, or `none`."""
+    group: int | None = None
+    """Inputs that share a scale of quantized weights, 0 for one scale per output; None for the format's own."""
+    kv: str | None = None
+    """Stored precision of keys and values; None for the one that goes with the weights."""
     tp: int = 1
     """World size of tensor parallelism."""
+
+    @property
+    def precision(self) -> Precision:
+        """How the weights of linear layers are stored.
+
+        Raises:
+            UnsupportedError: the options contradict each other.
+        """
+        return precision_of(self.dtype, self.quant, self.group)
 
 
 class Compiler(Protocol):
@@ -34,8 +48,14 @@ class Compiler(Protocol):
         """
         ...
 
-    def kv_geometry(self, config: ModelConfig, block_size: int) -> KVGeometry:
-        """Say how the target cuts KV memory of this model."""
+    def kv_geometry(
+        self, config: ModelConfig, block_size: int, options: TargetOptions
+    ) -> KVGeometry:
+        """Say how the target cuts KV memory of this model.
+
+        Raises:
+            UnsupportedError: it can't with blocks of this size.
+        """
         ...
 
     def lower(self, graph: QuantizedGraph, kv: KVGeometry) -> LoweredGraph:

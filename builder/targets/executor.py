@@ -4,14 +4,13 @@ An executor owns the KV pools and the loaded engine. It knows tokens, slots and 
 nothing of requests, text or scheduling. It is used by one thread.
 """
 
-import os
 from typing import Protocol
 
 import numpy as np
 
 from builder.artifact.config import KVGeometry, Limits
 from builder.artifact.step import Float32, Int32, RowAsks, StepResult, StepTensors
-from builder.errors import EngineError, UserError
+from builder.errors import EngineError
 
 
 class Executor(Protocol):
@@ -132,22 +131,6 @@ def _logsumexp(row: Float32, temperature: float) -> float:
     scaled /= np.float32(temperature)
     np.exp(scaled, out=scaled)
     return peak / temperature + float(np.log(scaled.sum(dtype=np.float64)))
-
-
-def usable_threads(threads: int | None) -> int:
-    """Give the threads to run with: as asked, or every core that this process may use.
-
-    Raises:
-        UserError: fewer than 1, or more than four per usable core.
-    """
-    cores = len(os.sched_getaffinity(0))
-    if threads is None:
-        return cores
-    if not 1 <= threads <= 4 * cores:
-        raise UserError(
-            f"{threads} threads were asked for; from 1 to {4 * cores} are supported here"
-        )
-    return threads
 
 
 def check_step(step: StepTensors, asks: RowAsks, *, limits: Limits, block_size: int) -> None:

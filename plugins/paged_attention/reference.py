@@ -9,6 +9,24 @@ Float = NDArray[np.floating[Any]]
 Int32 = NDArray[np.int32]
 
 
+def round_to_int8(heads: Float) -> Float:
+    """Give keys or values `[..., D]` as the int8 cache keeps them: whole multiples of max |x| / 127 per head."""
+    peak = np.abs(heads).max(axis=-1, keepdims=True).astype(np.float32)
+    steps = np.rint(heads.astype(np.float32) / np.where(peak > 0, peak, 1) * np.float32(127))
+    rounded: Float = steps.astype(np.float64) * (peak / np.float32(127))
+    return rounded
+
+
+def weigh(scores: Float, *, soft_cap: float = 0.0) -> Float:
+    """Turn scores `[..., keys]` into weights; a hidden one is minus infinity."""
+    if soft_cap:
+        capped = np.tanh(np.where(np.isfinite(scores), scores, 0) / soft_cap) * soft_cap
+        scores = np.where(np.isfinite(scores), capped, scores)
+    raised = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights: Float = raised / raised.sum(axis=-1, keepdims=True)
+    return weights
+
+
 def paged_attention(  # noqa: PLR0913 - the operation has eight operands
     query: Float,
     key: Float,
@@ -20,6 +38,8 @@ def paged_attention(  # noqa: PLR0913 - the operation has eight operands
     seq_lens: Int32,
     block_tables: Int32,
     scale: float,
+    window: int = 0,
+    soft_cap: float = 0.0,
 ) -> Float:
     """Write keys and values into `cache` in place and give the attention `[T, H, D]` in float64.
 
@@ -40,7 +60,7 @@ def paged_attention(  # noqa: PLR0913 - the operation has eight operands
         for t in range(start, stop):
             seen = length - (stop - t) + 1
             scores = np.einsum("hd,hld->hl", query[t].astype(np.float64), keys[:, :seen]) * scale
-            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-            weights /= weights.sum(axis=1, keepdims=True)
+            scores[:, : max(0, seen - window) if window else 0] = -np.inf
+            weights = weigh(scores, soft_cap=soft_cap)
             out[t] = np.einsum("hl,hld->hd", weights, values[:, :seen])
     return out

@@ -5,8 +5,8 @@ K kv heads, D head size, `block` tokens per block. A slot is `block_id * block +
 
 The operation first writes key and value of every token to its slot, then lets each query attend to the
 entries of its own sequence at positions up to its own, read back from the cache in stored precision.
-Query head h reads kv head `h // (H / K)`. A variant (window, soft cap, sinks, quantized cache) is added
-here together with its reference, when an architecture needs it.
+Query head h reads kv head `h // (H / K)`. A variant (such as sinks) is added here together with its reference,
+when an architecture needs it. A target may keep the cache in fewer bits; int8 has a scale per token and head.
 """
 
 from dataclasses import dataclass
@@ -44,4 +44,8 @@ OUTPUTS = (
         "cache_out", "float", ("N", 2, "K", "block", "D"), "the cache, updated; aliased in place"
     ),
 )
-ATTRIBUTES = {"scale": "factor of the dot products, usually D ** -0.5"}
+ATTRIBUTES = {
+    "scale": "factor of the dot products, usually D ** -0.5",
+    "window": "entries that a query sees, its own included; 0, or absent: all up to its own",
+    "soft_cap": "scores become soft_cap * tanh(score / soft_cap); 0, or absent: they stay",
+}

@@ -1,14 +1,27 @@
-"""Messages about unknown names."""
+"""Unknown names are told with what was meant, however long they are."""
 
-from builder.errors import unknown_name
+import time
 
-
-def test_an_unknown_name_is_answered_with_close_and_known_ones() -> None:
-    told = unknown_name("format", "fp9", ["int4", "fp8"])
-    assert told == "unknown format 'fp9'. Did you mean fp8? Known: fp8, int4."
-    assert unknown_name("format", "x", []) == "unknown format 'x'. Known: none."
+from builder.errors import MAX_SHOWN, known_names, unknown_name
 
 
-def test_of_an_unknown_name_only_the_beginning_is_looked_at_and_quoted() -> None:
-    told = unknown_name("format", "fp" * 500_000, ["fp8"])
-    assert told == f"unknown format '{'fp' * 32}'. Known: fp8."
+def test_an_unknown_name_is_told_with_close_ones_and_all() -> None:
+    assert unknown_name("policy", "fcsf", ["srpt", "fcfs"]) == (
+        "unknown policy 'fcsf'. Did you mean fcfs? Known: fcfs, srpt."
+    )
+    assert known_names("x", []) == " Known: none."
+
+
+def test_a_name_as_long_as_is_shown_is_whole() -> None:
+    assert unknown_name("policy", "x" * MAX_SHOWN, ["a"]) == (
+        f"unknown policy '{'x' * MAX_SHOWN}'. Known: a."
+    )
+
+
+def test_a_long_name_is_cut_and_costs_nothing() -> None:
+    name = "fcfs, srpt " * 100_000
+    start = time.thread_time()
+    message = unknown_name("policy", name, [f"fcfs{number}" for number in range(100)])
+    known_names(name, ["fcfs"])
+    assert time.thread_time() - start < 1.0
+    assert f"unknown policy {name[:MAX_SHOWN]!r}, cut from 1100000 characters." in message

@@ -1,11 +1,14 @@
 """Limits: derived from the model, checked when given."""
 
+import dataclasses
+
 import pytest
 
 from builder import archs, limits
 from builder.artifact.config import KVGeometry, KVGroup
 from builder.errors import UserError
 from builder.limits import LimitOptions
+from builder.quant.plan import Precision
 from tests.models import tiny_config
 
 CONFIG = archs.read_config(tiny_config())
@@ -21,6 +24,11 @@ def test_a_model_gives_its_own_limits() -> None:
     assert found.max_seq_len == CONFIG.max_positions
     assert found.max_logit_rows == found.max_num_seqs == limits.DEFAULT_NUM_SEQS
     assert (found.num_blocks - 1) * 16 == limits.DEFAULT_NUM_SEQS * limits.POOLED_TOKENS_PER_SEQ
+
+
+def test_quantized_keys_and_values_have_a_scale_per_token_and_head() -> None:
+    group = KVGroup((0, 1), 2, 16, "int8")
+    assert group.bytes_per_token == 2 * 2 * 2 * (16 + 4)
 
 
 def test_bytes_per_token_count_keys_and_values_of_all_layers() -> None:
@@ -73,7 +81,26 @@ def test_too_many_blocks_for_int32_slots_are_refused() -> None:
 
 
 def test_int8_needs_about_a_quarter_of_the_weights() -> None:
-    wide = limits.estimate(CONFIG, derive(), quant="none")
-    narrow = limits.estimate(CONFIG, derive(), quant="int8")
+    wide = limits.estimate(CONFIG, derive(), Precision("float32"), target="cpu")
+    narrow = limits.estimate(CONFIG, derive(), Precision("int8", 32), target="cpu")
     assert 0.25 < narrow.weights_bytes / wide.weights_bytes < 0.4
     assert narrow.peak_bytes < wide.peak_bytes
+
+
+def test_fewer_bits_and_larger_groups_need_fewer_bytes() -> None:
+    precisions = [
+        Precision("float32"),
+        Precision("bfloat16"),
+        Precision("int8", 32),
+        Precision("int8", 0),
+        Precision("uint4", 32),
+        Precision("int4", 32),
+        Precision("int4", 128),
+    ]
+    config = dataclasses.replace(CONFIG, hidden_size=1024, intermediate_size=2048)
+    sizes = [
+        limits.estimate(config, derive(), precision, target="cpu").weights_bytes
+        for precision in precisions
+    ]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) == len(sizes)

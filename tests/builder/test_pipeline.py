@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -40,18 +41,19 @@ def test_a_plan_names_sizes_and_targets_before_a_weight_is_read(
 ) -> None:
     monkeypatch.setattr(Tensor, "read", lambda _: pytest.fail("a weight was read"))
     plan = pipeline.plan(CompileRequest(str(model)))
-    assert plan.targets == (("cpu", "portable"),)
+    assert plan.targets == (("cpu", "cpu"),)
     assert plan.default_name == "tiny-float32-tp1"
     assert plan.limits.max_seq_len == plan.config.max_positions == 512
     assert plan.notes == ()
 
 
 def test_the_estimate_of_weights_is_exact_to_two_percent(model: Path, tmp_path: Path) -> None:
-    for quant in ("none", "int8"):
+    for target, quant in product(("cpu", "portable"), ("none", "int8")):
         options = TargetOptions(quant=quant)
-        plan = pipeline.plan(CompileRequest(str(model), options=options))
-        artifact = pipeline.build(plan, tmp_path / quant, progress=Reports())
-        arrays = load_file(artifact.path("weights/rank0.safetensors")).values()
+        plan = pipeline.plan(CompileRequest(str(model), targets=(target,), options=options))
+        artifact = pipeline.build(plan, tmp_path / f"{target}-{quant}", progress=Reports())
+        (engine,) = artifact.manifest.engines
+        arrays = load_file(artifact.path(str(engine.weights))).values()
         written = sum(array.nbytes for array in arrays)
         assert plan.estimate.weights_bytes == pytest.approx(written, rel=0.02)
 
@@ -60,7 +62,7 @@ def test_stages_come_in_order_and_their_bytes_add_up(model: Path, tmp_path: Path
     reports = Reports()
     compile_model(model, tmp_path / "a", progress=reports)
     names = [name for name, _ in reports.stages]
-    assert names == ["hash source", "build graph for portable", "write portable", "verify"]
+    assert names == ["hash source", "build graph for cpu", "write cpu", "verify"]
     for (_, total), done in zip(reports.stages, reports.done, strict=True):
         assert done == total
 
@@ -86,7 +88,7 @@ def test_a_gguf_of_the_same_weights_gives_the_same_logits(tmp_path: Path) -> Non
 def test_shards_and_a_single_file_give_the_same_weights(tmp_path: Path) -> None:
     one = compile_model(tiny_llama(tmp_path / "one"), tmp_path / "a")
     three = compile_model(tiny_llama(tmp_path / "three", shards=3), tmp_path / "b")
-    name = "weights/rank0.safetensors"
+    name = "weights/cpu.rank0.safetensors"
     assert one.manifest.files[name] == three.manifest.files[name]
 
 
@@ -227,7 +229,9 @@ def test_a_source_that_changes_during_the_build_is_refused(model: Path, tmp_path
 
 def test_a_head_size_whose_answers_would_depend_on_the_batch_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="head size 256; supported: even sizes up to 128"):
-        pipeline.plan(CompileRequest(str(tiny_llama(tmp_path / "m", head_dim=256))))
+        pipeline.plan(
+            CompileRequest(str(tiny_llama(tmp_path / "m", head_dim=256)), targets=("portable",))
+        )
 
 
 @pytest.mark.parametrize("quant", ["none", "int8"])

@@ -46,8 +46,8 @@ def generate(root: Path, *arguments: str) -> list[dict[str, Any]]:
 
 
 def test_a_chat_is_answered(artifact: Path) -> None:
-    (answer,) = generate(artifact, "Who wrote Hamlet?", "--chat")
-    assert "Shakespeare" in answer["text"]
+    (answer,) = generate(artifact, "What is the capital of France?", "--chat")
+    assert "Paris" in answer["text"]
     assert "<|im_end|>" not in answer["text"]
 
 

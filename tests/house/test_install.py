@@ -65,6 +65,18 @@ def test_changed_requirements_are_installed_again() -> None:
     assert install.fingerprint(PROJECT) != install.fingerprint(changed)
 
 
+def test_changed_kernels_are_installed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(install, "ROOT", tmp_path)
+    kernel = tmp_path / "plugins" / "linear" / "cpu" / "linear.h"
+    kernel.parent.mkdir(parents=True)
+    kernel.write_text("old")
+    before = install.fingerprint(PROJECT)
+    kernel.write_text("new")
+    assert install.fingerprint(PROJECT) != before
+
+
 def test_a_failing_pip_is_not_remembered(calls, monkeypatch) -> None:
     class Failed:
         returncode = 7

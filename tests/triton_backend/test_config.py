@@ -3,7 +3,12 @@
 import pytest
 
 from builder.errors import UserError
-from triton_backend.config import EngineConfig
+from triton_backend.config import COUNTS, EngineConfig
+
+
+def repr_of(value: object) -> str:
+    """Name a case; Python refuses to print very long integers."""
+    return value.__class__.__name__
 
 
 @pytest.mark.parametrize("watermark", [-0.1, 1.0, float("nan")])
@@ -14,17 +19,25 @@ def test_a_bad_watermark_is_refused(watermark: float) -> None:
 
 def test_there_is_at_least_one_candidate() -> None:
     assert EngineConfig(num_candidates=1).num_candidates == 1
-    with pytest.raises(UserError, match="num_candidates must be at least 1; got 0"):
+    with pytest.raises(
+        UserError, match="num_candidates must be a whole number from 1 to 999999999; got 0"
+    ):
         EngineConfig(num_candidates=0)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["max_waiting", "max_waiting_tokens", "max_chunk_tokens", "max_draft_tokens"],
-)
-def test_bounds_are_at_least_1(name: str) -> None:
-    with pytest.raises(UserError, match=f"{name} must be at least 1; got 0"):
-        EngineConfig(**{name: 0})
+@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("value", [0, -(2**20_000), 2**20_000, 2.5, True, "3"], ids=repr_of)
+def test_a_count_is_a_whole_number_from_1(name: str, value: object) -> None:
+    with pytest.raises(UserError, match=f"{name} must be a whole number from 1 to 999999999; got"):
+        EngineConfig(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [2**20_000, "0.5", True, None], ids=repr_of)
+def test_what_is_no_share_or_time_is_described(value: object) -> None:
+    with pytest.raises(UserError, match="watermark must be a share from 0 to below 1; got"):
+        EngineConfig(watermark=value)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="cache_ttl_s must be above 0; got"):
+        EngineConfig(cache_ttl_s=-value if isinstance(value, int) else [value])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("ttl_s", [0, -1.0, float("nan")])

@@ -24,7 +24,7 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "best_of": (1,),
     "detokenize": (True,),
     "early_stopping": (False,),
-    "length_penalty": (1,),
+    "length_penalty": (1, 1.0),
     "logits_processors": ([],),
     "lora_name": (),
     # Triton's vLLM backend has no output for them: it would compute them, and drop them.
@@ -53,9 +53,7 @@ def sampling_params(fields: Mapping[str, object]) -> SamplingParams:
                 raise RequestError(f"{name} says the same as another field; leave one of them out.")
             given[parameter] = SUPPORTED[name](name, value)
         elif name not in NEUTRAL:
-            raise RequestError(
-                unknown_name("sampling field", name[:64], [*SUPPORTED, *TERMS, *NEUTRAL])
-            )
+            raise RequestError(unknown_name("sampling field", name, [*SUPPORTED, *TERMS, *NEUTRAL]))
         elif not any(_is_same(value, neutral) for neutral in NEUTRAL[name]):
             raise RequestError(
                 f"sampling field {name} is not supported by this model; leave it out."
@@ -64,8 +62,8 @@ def sampling_params(fields: Mapping[str, object]) -> SamplingParams:
 
 
 def _is_same(value: object, neutral: object) -> bool:
-    """Tell whether a value says what a neutral one does; to Python, true is 1."""
-    return isinstance(value, bool) is isinstance(neutral, bool) and value == neutral
+    """Tell whether a value says what a neutral one does; to Python, true and 1.0 are 1."""
+    return type(value) is type(neutral) and value == neutral
 
 
 def terms_of(fields: Mapping[str, object]) -> Terms:
@@ -74,10 +72,11 @@ def terms_of(fields: Mapping[str, object]) -> Terms:
     Raises:
         RequestError: names the field that is wrong.
     """
-    words = _tuple("bad_words", fields.get("bad_words") or [])
+    given = {name: fields[name] for name in TERMS if fields.get(name) is not None}
+    words = _tuple("bad_words", given.get("bad_words", []))
     for index, word in enumerate(words):
         check_type(f"bad_words[{index}]", word, str)
-    priority = _integer("priority", fields.get("priority") or 0)
+    priority = _integer("priority", given.get("priority", 0))
     check_integer("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
     return Terms(priority=cast("int", priority), bad_words=cast("tuple[str, ...]", words))
 
@@ -107,13 +106,13 @@ def _boolean(_: str, value: object) -> object:
 def _top_k(name: str, value: object) -> object:
     """Give top_k, in which -1 also means off."""
     count = _integer(name, value)
-    return 0 if count == -1 else count
+    return 0 if _is_same(count, -1) else count
 
 
 def _seed(name: str, value: object) -> object:
     """Give the seed, in which -1 also means a fresh one."""
     seed = _integer(name, value)
-    return None if seed == -1 else seed
+    return None if _is_same(seed, -1) else seed
 
 
 def _texts(name: str, value: object) -> object:

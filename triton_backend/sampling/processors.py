@@ -6,7 +6,7 @@ it edits in place. The same arguments must have the same effect: it is called ag
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
@@ -52,8 +52,10 @@ class Processors:
 
     def __init__(self, find: Callable[[], Iterable[EntryPoint]] | None = None) -> None:
         """Take what finds them: by default the entry points of the installed packages."""
-        self._find = _installed_here if find is None else find
+        self._find = _installed if find is None else find
         self._loaded: dict[str, Processor] = {}
+        self._unusable: dict[str, str] = {}
+        """Why those that are installed can't be used: trying again would import whole packages again."""
 
     def load(self, names: Iterable[str]) -> None:
         """Make sure that the processors are at hand.
@@ -73,30 +75,39 @@ class Processors:
         return Processing(row, tuple((name, self._loaded[name]) for name in names))
 
     @cached_property
-    def _installed(self) -> Mapping[str, list[EntryPoint]]:
-        """What is installed, by name; looked for once, as a look through all packages takes 20 ms."""
-        found: dict[str, list[EntryPoint]] = {}
+    def _entries(self) -> Mapping[str, list[EntryPoint]]:
+        """What is installed, by name; listed once, since that reads a file of every installed package."""
+        entries: dict[str, list[EntryPoint]] = {}
         for entry in self._find():
-            found.setdefault(entry.name, []).append(entry)
-        return found
+            entries.setdefault(entry.name, []).append(entry)
+        return entries
 
     def _load(self, name: str) -> Processor:
-        matching = self._installed.get(name)
-        if matching is None:
-            raise RequestError(unknown_name("logits processor", name, self._installed))
-        try:
-            processor = matching[0].load()
-        except Exception as failure:  # any package may fail in any way
-            kind = type(failure).__name__
-            raise RequestError(
-                f"the logits processor {name!r} is installed but can't be loaded ({kind}); leave it out."
-            ) from failure
-        if len(matching) > 1 or not callable(processor):
-            problem = "no function" if len(matching) == 1 else "installed by more than one package"
-            raise RequestError(f"the logits processor {name!r} is {problem}; leave it out.")
-        loaded: Processor = processor
-        return loaded
+        if name not in self._entries:
+            raise RequestError(unknown_name("logits processor", name, self._entries))
+        if name not in self._unusable:
+            try:
+                return _loaded(name, self._entries[name])
+            except RequestError as error:
+                self._unusable[name] = str(error)
+                raise
+        raise RequestError(self._unusable[name])
 
 
-def _installed_here() -> Iterable[EntryPoint]:
+def _loaded(name: str, entries: Sequence[EntryPoint]) -> Processor:
+    try:
+        processor = entries[0].load()
+    except Exception as failure:  # any package may fail in any way
+        kind = type(failure).__name__
+        raise RequestError(
+            f"the logits processor {name!r} is installed but can't be loaded ({kind}); leave it out."
+        ) from failure
+    if len(entries) > 1 or not callable(processor):
+        problem = "no function" if len(entries) == 1 else "installed by more than one package"
+        raise RequestError(f"the logits processor {name!r} is {problem}; leave it out.")
+    loaded: Processor = processor
+    return loaded
+
+
+def _installed() -> Iterable[EntryPoint]:
     return entry_points(group=GROUP)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from builder.errors import UserError
 from triton_backend.config import EngineConfig
 from triton_backend.simulation.arrivals import Arrival
 from triton_backend.simulation.run import Machine, play
@@ -18,7 +17,7 @@ def find_capacity(arrivals: Sequence[Arrival], machine: Machine) -> float:
     First come, first served, without bounds on the queue: so it is the same for each policy.
 
     Raises:
-        UserError: not one of the requests fits the machine.
+        UserError: one of the requests does not fit the machine.
     """
     config = EngineConfig(
         watermark=machine.config.watermark,
@@ -29,8 +28,6 @@ def find_capacity(arrivals: Sequence[Arrival], machine: Machine) -> float:
     patient = replace(machine, config=config, deadline_s=None)
     played = play([replace(arrival, at_s=0.0) for arrival in arrivals], patient)
     ends = sorted(each.last_s for each in played.served if each.is_complete and each.last_s)
-    if not ends:
-        raise UserError("not one of the requests fits the limits; make them shorter or raise those")
     edge = int(EDGE * len(ends))
     first, last = ends[edge], ends[-1 - edge]
     if last <= first:  # too few to leave any out

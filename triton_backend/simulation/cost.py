@@ -4,16 +4,19 @@ A step costs a fixed time (weights are read once whatever the batch), a time per
 another attends to. Times are seconds.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from math import isfinite
 from pathlib import Path
 
 import numpy as np
 
 from builder.artifact.step import StepTensors
 from builder.errors import UserError
+from triton_backend.field_checks import shown
+from triton_backend.simulation.typed import of_json
+
+MIN_STEP_S = 1e-6
+MAX_FILE_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,7 @@ class CostModel:
     parameters (int8) on two cores of a server; `measure_cost` finds those of an engine at hand.
 
     Raises:
-        UserError: a time is below zero or no number, or a step would take no time.
+        UserError: a time is below zero or no number, or a step would take less than a microsecond.
     """
 
     step_s: float = 0.002
@@ -35,10 +38,14 @@ class CostModel:
         for name, value in asdict(self).items():
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise UserError(f"cost {name} must be a number of seconds")
-            if not 0 <= value < 1e6 or not isfinite(value):
-                raise UserError(f"cost {name} must be from 0 to below 1e6 seconds; got {value}")
-        if self.step_s + self.token_s <= 0:
-            raise UserError("a step must take time: set cost step_s or token_s above 0")
+            if not 0 <= value < 1e6:
+                raise UserError(
+                    f"cost {name} must be from 0 to below 1e6 seconds; got {shown(value)}"
+                )
+        if self.step_s + self.token_s < MIN_STEP_S:
+            raise UserError(
+                f"a step must take time: cost step_s and token_s must be {MIN_STEP_S:g} s together at least"
+            )
 
     def seconds(self, step: StepTensors) -> float:
         """Give the seconds that a step takes."""
@@ -77,10 +84,12 @@ def read_cost(path: Path) -> CostModel:
     """
     known = set(CostModel.__dataclass_fields__)
     try:
-        content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} can't be read as JSON: {error}") from error
-    if not isinstance(content, dict) or set(content) - known:
+        with path.open("rb") as file:
+            text = file.read(MAX_FILE_BYTES)
+    except OSError as error:
+        raise UserError(f"{path} can't be read: {error}") from error
+    content = of_json(str(path), text, dict[str, float])
+    if set(content) - known:
         raise UserError(
             f"{path} must be one JSON object with the fields {', '.join(sorted(known))}"
         )

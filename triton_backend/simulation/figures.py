@@ -1,7 +1,7 @@
 """What a run was worth: percentiles of latencies, throughput, and goodput under an SLO.
 
 Goodput counts the requests whose whole answer came within the bounds. Requests that were refused or timed out have no
-latency, and count against it.
+latency, and count against it. All figures are of the requests measured, and of the time since the first of them came.
 """
 
 from collections import Counter
@@ -75,7 +75,8 @@ def figures_of(played: Played, slo: Slo, *, skip: float) -> Figures:
     offered_s = max(measured[-1].arrival.at_s - measured[0].arrival.at_s, 1e-9)
     took_s = max(played.end_s - measured[0].arrival.at_s, 1e-9)
     queued = _known(each.queue_s for each in measured)
-    metrics = played.metrics
+    records = [each.record for each in measured if each.record is not None]
+    admitted = [record for record in records if record.admitted_s is not None]
     return Figures(
         num_requests=len(measured),
         num_complete=len(complete),
@@ -99,9 +100,10 @@ def figures_of(played: Played, slo: Slo, *, skip: float) -> Figures:
         end_to_end_s=percentiles(
             [each.last_s - each.arrival.at_s for each in complete if each.last_s is not None]
         ),
-        busy_share=played.busy_s / max(played.end_s, 1e-9),
-        num_preemptions=metrics.num_preemptions,
-        hit_rate=metrics.num_hit_tokens / max(1, metrics.num_prompt_tokens),
+        busy_share=(played.busy_s - measured[0].busy_before_s) / took_s,
+        num_preemptions=sum(record.num_preemptions for record in records),
+        hit_rate=sum(record.num_cached_tokens for record in admitted)
+        / max(1, sum(record.num_prompt_tokens for record in admitted)),
     )
 
 

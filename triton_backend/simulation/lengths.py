@@ -6,10 +6,14 @@ are rounded, and at least 1.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isfinite, log, sqrt
+from math import log, sqrt
 from random import Random
 
 from builder.errors import UserError, unknown_name
+
+MIN_VALUE = 1e-3
+MAX_LENGTH = 10_000_000
+"""Tokens of a prompt or an answer, more than any model takes; no other number of a distribution is larger either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ def read_lengths(text: str) -> Lengths:
     """Read a distribution.
 
     Raises:
-        UserError: it is not one of the four, or a value is not above zero.
+        UserError: it is not one of the four, or a number is out of bounds.
     """
     name, *values = text.split(":")
     if name not in KINDS:
@@ -73,8 +77,9 @@ def read_lengths(text: str) -> Lengths:
         numbers = [float(value) for value in values]
     except ValueError:
         numbers = []
-    if len(numbers) != count or not all(isfinite(number) and number > 0 for number in numbers):
+    if len(numbers) != count or not all(MIN_VALUE <= each <= MAX_LENGTH for each in numbers):
         raise UserError(
-            f"{name} needs {count} numbers above 0, such as {name}{':128:2'[: 4 * count]}"
+            f"{name} needs {count} numbers from {MIN_VALUE:g} to {MAX_LENGTH},"
+            f" such as {name}{':128:2'[: 4 * count]}"
         )
     return Lengths(text, kind(*numbers))

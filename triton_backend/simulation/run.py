@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from builder.artifact.config import Limits
-from builder.errors import EngineError, RequestError
+from builder.errors import EngineError, QueueFullError, RequestError, UserError
 from triton_backend.config import EngineConfig
 from triton_backend.engine import Engine
 from triton_backend.engine_metrics import EngineMetrics
@@ -17,6 +17,7 @@ from triton_backend.request import FinishReason, Request, SamplingParams
 from triton_backend.simulation.arrivals import Arrival
 from triton_backend.simulation.cost import CostModel, VirtualClock
 from triton_backend.simulation.executor import END_ID, VOCAB_SIZE, CountdownExecutor
+from triton_backend.timeline import RequestRecord
 
 FILLER = 1
 
@@ -40,10 +41,13 @@ class Served:
     """What became of one request; times are None where it did not get so far."""
 
     arrival: Arrival
+    busy_before_s: float = 0.0
+    """Time spent in steps before it came."""
     finish_reason: FinishReason | None = None
     """None: it was refused."""
+    record: RequestRecord | None = None
+    """What the engine wrote down of it."""
     num_tokens: int = 0
-    admitted_s: float | None = None
     first_s: float | None = None
     last_s: float | None = None
     num_deliveries: int = 0
@@ -63,7 +67,9 @@ class Served:
     @property
     def queue_s(self) -> float | None:
         """Seconds from arrival to the first admission."""
-        return None if self.admitted_s is None else self.admitted_s - self.arrival.at_s
+        if self.record is None or self.record.admitted_s is None:
+            return None
+        return self.record.admitted_s - self.arrival.at_s
 
     @property
     def itl_s(self) -> float | None:
@@ -91,6 +97,7 @@ def play(
     """Play arrivals, in order of time, until the last one is over; `on_over` hears of each that is.
 
     Raises:
+        UserError: a request could never be served on this machine; it is named.
         EngineError: the engine made a step that served nobody.
     """
     clock = VirtualClock()
@@ -106,19 +113,22 @@ def play(
     )
     served = [Served(arrival) for arrival in arrivals]
 
-    def admit(record_id: str, admitted_s: float | None) -> None:
-        served[int(record_id)].admitted_s = admitted_s
+    def keep(record: RequestRecord) -> None:
+        served[int(record.request_id)].record = record
 
-    engine.metrics.on_record = lambda record: admit(record.request_id, record.admitted_s)
+    engine.metrics.on_record = keep
     prompts = PromptWriter()
     for index, arrival in enumerate(arrivals):
         while engine.has_work and clock() < arrival.at_s:
             _step(engine, clock, served, on_over)
         clock.wait_until(arrival.at_s)
+        served[index].busy_before_s = executor.busy_s
         try:
             engine.submit(_request(index, arrival, prompts.write(arrival), machine))
-        except RequestError:
+        except QueueFullError:
             on_over(1)
+        except RequestError as error:
+            raise UserError(f"{arrival.place or f'request {index + 1}'}: {error}") from error
     while engine.has_work:
         _step(engine, clock, served, on_over)
     return Played(served, engine.metrics, executor.busy_s, clock())

@@ -70,6 +70,12 @@ class Proof:
             answers |= serve(self.engine(), [case])
         return answers
 
+    @property
+    def num_at_once(self) -> int:
+        """Requests that one step has room for; 0 where each is alone in it."""
+        most = min(len(self.cases), self.executor.limits.max_num_seqs)
+        return most if most > 1 else 0
+
     def engine(
         self,
         executor: Executor | None = None,
@@ -137,17 +143,18 @@ def alone_again(proof: Proof) -> Outcome:
 
 def together(proof: Proof) -> Outcome:
     answers = serve(proof.engine(), proof.cases)
-    return proof.outcome("together", answers, len(proof.cases), "requests at once")
+    return proof.outcome("together", answers, proof.num_at_once, "requests at once")
 
 
 def reversed_order(proof: Proof) -> Outcome:
     answers = serve(proof.engine(), proof.cases[::-1])
-    return proof.outcome("together, last first", answers, len(proof.cases), "requests at once")
+    return proof.outcome("together, last first", answers, proof.num_at_once, "requests at once")
 
 
 def joining(proof: Proof) -> Outcome:
     answers = serve(proof.engine(), proof.cases, stagger=3)
-    return proof.outcome("joining in flight", answers, len(proof.cases) - 1, "joined others")
+    joined = len(proof.cases) - 1 if proof.num_at_once else 0
+    return proof.outcome("joining in flight", answers, joined, "joined others")
 
 
 def chunked(proof: Proof) -> Outcome:
@@ -190,12 +197,12 @@ def speculated(proof: Proof) -> Outcome:
 
 def streamed(proof: Proof) -> Outcome:
     """Compare the text that came token by token with the text of all tokens at once."""
-    differences = []
+    differences, engine = [], proof.engine()
     for case in proof.cases:
         stage = Answers(proof.tokenizer, proof.end_token_ids)
         answer_id = (case.request_id, 0)
         answer = proof.alone[answer_id]
-        stage.start(answer_id, case)
+        stage.start(answer_id, engine.prepare(case))
         text, _ = stage.extend(answer_id, answer.token_ids)
         if text + stage.finish(answer_id) != answer.text:
             differences.append(f"prompt {int(case.request_id) + 1} choice 0: text")

@@ -6,15 +6,16 @@ from pathlib import Path
 
 from builder.artifact.config import Limits
 from builder.cli.display import Display
-from builder.cli.machine import refuse_two_runtimes
+from builder.cli.runtimes import refuse_two_runtimes
 from builder.cli.session import open_session
 from builder.cli.simulation.options import Options
 from triton_backend.config import EngineConfig
-from triton_backend.simulation.arrivals import Arrival, draw_arrivals, read_trace
+from triton_backend.simulation.arrivals import Arrival, draw_arrivals
 from triton_backend.simulation.cost import CostModel, read_cost
 from triton_backend.simulation.lengths import read_lengths
 from triton_backend.simulation.measure import measure_cost, num_batches
 from triton_backend.simulation.run import Machine
+from triton_backend.simulation.trace import read_trace
 
 LIMITS = {"max_seq_len": 2048, "max_num_seqs": 16, "max_num_tokens": 256, "kv_tokens": 32_768}
 """Limits that are not said, where no artifact says them."""

@@ -1,5 +1,6 @@
 """What the command line of `builder simulate` asks for, and what of it goes together."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,16 +8,14 @@ from builder.cli.simulation.plot import refuse_plot
 from builder.errors import UserError
 from triton_backend.config import EngineConfig
 
-MAX_LOAD = 100.0
-
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """What the command line of `builder simulate` asks for."""
 
     policy: tuple[str, ...]
-    load: tuple[float, ...]
-    rate: tuple[float, ...]
+    load: tuple[float, ...] | None
+    rate: tuple[float, ...] | None
     requests: int
     prompt: str
     answer: str
@@ -67,14 +66,27 @@ def refuse_contradictions(options: Options) -> None:
     """
     if options.load and options.rate:
         raise UserError("--load and --rate both say how many requests come; give one of them")
-    if max(options.load, default=0.0) > MAX_LOAD:
-        raise UserError(f"--load goes up to {MAX_LOAD:g} times the capacity")
     if options.artifact and options.cost:
         raise UserError("--artifact measures what --cost would say; give one of them")
     if not options.artifact and (options.target or options.threads):
         raise UserError("--target and --threads are about an artifact; add --artifact DIR")
     for name, path in (("--json", options.json), ("--plot", options.plot)):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise UserError(f"{name} {path}: there is no such folder; create it first")
+        if path is not None:
+            refuse_unwritable(name, path)
     if options.plot is not None:
         refuse_plot(options.plot)
+
+
+def refuse_unwritable(name: str, path: Path) -> None:
+    """Refuse a file that can't be written, before the work whose result it would hold.
+
+    Raises:
+        UserError: it is a folder, or in none, or not ours to write.
+    """
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise UserError(f"{name} {path}: there is no such folder; create it first")
+    if path.is_dir():
+        raise UserError(f"{name} {path} is a folder; name a file in it")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise UserError(f"{name} {path} can't be written; choose another place")

@@ -17,12 +17,10 @@ def refuse_plot(path: Path) -> None:
     """Refuse to draw before any work is done.
 
     Raises:
-        UserError: the file's format is not one of ours, its folder is missing, or matplotlib is not installed.
+        UserError: the file's format is not one of ours, or matplotlib is not installed.
     """
     if path.suffix.lower() not in FORMATS:
         raise UserError(f"--plot {path} must end with one of {', '.join(FORMATS)}")
-    if not path.parent.is_dir():
-        raise UserError(f"--plot {path}: there is no folder {path.parent}; create it first")
     if importlib.util.find_spec("matplotlib") is None:
         raise UserError("--plot needs matplotlib; install forerun[plot], or leave --plot out")
 

@@ -1,4 +1,4 @@
-"""Compile for stock ONNX Runtime: inline Forerun's operations, and map int8 layers to its own kernels.
+"""Compile for stock ONNX Runtime: inline Forerun's operations, and map quantized layers to its own kernels.
 
 The ONNX file holds no numbers: its weights are external data in `weights/`, by paths relative to the
 artifact's folder.
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import (
     CommonSubexpressionEliminationPass,
@@ -23,25 +24,29 @@ from builder.errors import BuildError, UnsupportedError
 from builder.graph.graph import LoweredGraph, QuantizedGraph
 from builder.graph.passes.fold_static_shapes import FoldStaticShapes
 from builder.graph.passes.infer_shapes import InferShapes
-from builder.graph.passes.lower_int8_gather import LowerInt8Gather
-from builder.graph.passes.lower_int8_linear import LowerInt8Linear
+from builder.graph.passes.lower_quantized_gather import LowerQuantizedGather
+from builder.graph.passes.lower_quantized_linear import LowerQuantizedLinear
 from builder.quant import FORMATS
 from builder.targets.compiler import TargetOptions
+from plugins.paged_attention import spec
 
 NAME = "portable"
-DTYPES = ("float32",)
+DTYPES = ("float32", "bfloat16")
 QUANTS = ("none", *(name for name, rules in FORMATS.items() if NAME in rules.TARGETS))
+GROUPS = (32, 64)
+"""In larger ones ONNX Runtime's kernel gives a row other bits in other company."""
 COMPUTE = {
     "float32": "float32 throughout",
-    "int8": (
-        "int8 weights with a float32 scale per 32; the activations of int8 layers are rounded to int8 per 32 "
-        "while they are multiplied; all else, KV included, float32"
-    ),
+    "bfloat16": "bfloat16 weights, widened to float32 when the engine is opened; all else, KV included, float32",
 }
+QUANTIZED = (
+    "{label} weights, each in 8 bits with a float32 scale per group; the activations of their layers are rounded to "
+    "int8 per group while they are multiplied; all else, KV included, float32"
+)
 PASSES: tuple[ir.passes.PassBase, ...] = (
     InlinePass(),
-    LowerInt8Gather(),
-    LowerInt8Linear(),
+    LowerQuantizedGather(),
+    LowerQuantizedLinear(),
     InferShapes(),
     FoldStaticShapes(),
     CommonSubexpressionEliminationPass(),
@@ -52,7 +57,12 @@ MAX_HEAD_DIM = 128
 """Above it ONNX Runtime splits the sum over D by the number of keys, so that a result depends on its batch."""
 REALIZED = {"Gemm": "float32", "MatMulNBits": "int8"}
 """Precision of a linear layer, by the operation found in the lowered graph."""
-STORED = {ir.DataType.FLOAT: "F32", ir.DataType.UINT8: "U8", ir.DataType.INT8: "I8"}
+STORED = {
+    ir.DataType.FLOAT: "F32",
+    ir.DataType.BFLOAT16: "BF16",
+    ir.DataType.UINT8: "U8",
+    ir.DataType.INT8: "I8",
+}
 
 
 def check(config: ModelConfig, options: TargetOptions) -> None:
@@ -63,6 +73,11 @@ def check(config: ModelConfig, options: TargetOptions) -> None:
     """
     _require("dtype", options.dtype, DTYPES)
     _require("quant", options.quant, QUANTS)
+    _require("--kv", options.kv or "float32", ("float32",))
+    if options.quant != "none" and (group := options.precision.group) not in GROUPS:
+        raise UnsupportedError(
+            f"target {NAME} does not support --group {group or 'channel'}; supported: {', '.join(map(str, GROUPS))}"
+        )
     if options.tp != 1:
         raise UnsupportedError(
             f"target {NAME} does not support --tp {options.tp} yet; supported: --tp 1"
@@ -73,16 +88,35 @@ def check(config: ModelConfig, options: TargetOptions) -> None:
         )
 
 
-def kv_geometry(config: ModelConfig, block_size: int) -> KVGeometry:
-    """One group of all layers, in float32."""
+def kv_geometry(config: ModelConfig, block_size: int, options: TargetOptions) -> KVGeometry:  # noqa: ARG001
+    """One group of all layers, in float32 whatever the weights are."""
     group = KVGroup(
         tuple(range(config.num_layers)), config.num_kv_heads, config.head_dim, "float32"
     )
     return KVGeometry(block_size, (group,))
 
 
+def _check_attention(graph: QuantizedGraph) -> None:
+    """Refuse attributes that the inlined body of PagedAttention does not read: they would be ignored.
+
+    Raises:
+        UnsupportedError: names the attribute.
+    """
+    for node in graph.model.graph:
+        unread = set(node.attributes) - {"scale"} if node.op_type == spec.NAME else set()
+        if unread:
+            raise UnsupportedError(
+                f"target {NAME} does not support PagedAttention with {min(unread)}; use --target cpu"
+            )
+
+
 def lower(graph: QuantizedGraph, kv: KVGeometry) -> LoweredGraph:
-    """Run the passes and record what each linear layer became."""
+    """Run the passes and record what each linear layer became.
+
+    Raises:
+        UnsupportedError: attention is of a kind that its body here does not know.
+    """
+    _check_attention(graph)
     _fix_block_size(graph.model, kv.block_size)
     for lowering in PASSES:
         lowering(graph.model)
@@ -111,7 +145,7 @@ def compile(  # noqa: A001 - the verb of the Compiler protocol
         outputs=tuple(map(_binding, graph.model.graph.outputs)),
         requested=graph.requested,
         realized=graph.realized,
-        compute=COMPUTE[graph.requested],
+        compute=COMPUTE.get(graph.requested, QUANTIZED.format(label=graph.requested)),
     )
 
 
@@ -140,10 +174,13 @@ def _realized(model: ir.Model) -> dict[str, str]:
     found: dict[str, str] = {}
     for node in model.graph:
         if node.op_type in REALIZED:
-            weight = node.inputs[1]
+            weight, precision = node.inputs[1], REALIZED[node.op_type]
+            cast = weight.producer() if weight is not None else None
+            if cast is not None and cast.op_type == "Cast":
+                weight, precision = cast.inputs[0], "bfloat16"
             if weight is None or not weight.is_initializer():
                 raise BuildError(f"a {node.op_type} in the lowered graph multiplies by no weight")
-            found[str(weight.name).removesuffix(".blocks")] = REALIZED[node.op_type]
+            found[str(weight.name).removesuffix(".blocks").removesuffix(".packed")] = precision
     return found
 
 
@@ -151,6 +188,8 @@ def _spec(value: ir.Value) -> WeightSpec:
     tensor = value.const_value
     assert tensor is not None
     shape = tuple(int(size) for size in tensor.shape)  # type: ignore[arg-type]
+    if tensor.dtype == ir.DataType.BFLOAT16:
+        return WeightSpec(str(value.name), "BF16", shape, lambda: tensor.numpy().view(np.uint16))
     return WeightSpec(str(value.name), STORED[tensor.dtype], shape, tensor.numpy)
 
 

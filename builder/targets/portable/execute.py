@@ -20,7 +20,8 @@ from builder.artifact.manifest import EngineRecord
 from builder.artifact.step import Float32, RowAsks, StepResult, StepTensors
 from builder.artifact.store import Artifact
 from builder.errors import ArtifactError, EngineError
-from builder.targets.executor import check_step, result_from_rows, usable_threads
+from builder.targets.executor import check_step, result_from_rows
+from builder.targets.machine import usable_threads
 from builder.targets.portable.parts import Int64, parts
 
 NAME = "portable"

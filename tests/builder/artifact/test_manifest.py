@@ -44,7 +44,7 @@ def test_a_manifest_of_another_schema_names_both(copy: Path) -> None:
         ('"max_num_seqs": 32', '"max_num_seqs": 0'),
         ('"block_size": 16', '"block_size": 0'),
         ('"theta": 10000.0', '"theta": 1.0'),
-        ('"target": "portable"', '"target": "another"'),
+        ('"target": "cpu"', '"target": "another"'),
         ('"digest": "', '"digest": "0'),
     ],
 )
@@ -97,7 +97,7 @@ SENSELESS = {
     "dtype in kv.groups": lambda m: grouped(m, dtype="float128"),
     "a size in kv.groups": lambda m: grouped(m, head_dim=HUGE),
     "engines": lambda m: replaced(m, engines=()),
-    "'weights/rank0.safetensors', which no engine uses,": lambda m: built_as(m, weights=None),
+    "'weights/cpu.rank0.safetensors', which no engine uses,": lambda m: built_as(m, weights=None),
     "'engines/none' in engines": lambda m: built_as(m, path="engines/none"),
     "engines without bindings": lambda m: built_as(m, inputs=()),
     "engines without bindings ": lambda m: built_as(m, outputs=()),

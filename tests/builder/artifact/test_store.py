@@ -41,7 +41,7 @@ def test_one_flipped_byte_in_any_file_is_named(built: Artifact, tmp_path: Path) 
 
 
 def test_a_truncated_file_is_named_with_both_sizes(copy: Path) -> None:
-    path = copy / "weights" / "rank0.safetensors"
+    path = copy / "weights" / "cpu.rank0.safetensors"
     size = path.stat().st_size
     os.truncate(path, size - 1)
     with pytest.raises(ArtifactError, match=f"{size - 1} bytes, its manifest says {size}"):

@@ -23,7 +23,7 @@ Plan
   source       tiny (hf, SIZE)
   model        llama: 2 layers, hidden 64, 4 heads over 2 KV heads of 16, vocabulary 259
   precision    float32, quantization none
-  target       cpu -> portable: the native CPU engine does not exist yet; ONNX Runtime runs the portable form
+  target       cpu
   weights      SIZE
   limits       512 tokens a sequence, 32 sequences and 512 tokens a step
   KV cache     float32, 512 B a token, 16384 tokens in blocks of 16, SIZE in all
@@ -31,8 +31,8 @@ Plan
   disk         about SIZE of SIZE free
   output       FOLDER
 hash source: TIME
-build graph for portable: TIME
-write portable: TIME
+build graph for cpu: TIME
+write cpu: TIME
 verify: TIME
 """
 
@@ -87,14 +87,14 @@ def test_without_o_the_folder_is_named_after_model_format_and_ranks(
 
 
 def test_limits_reach_the_artifact(tiny_folder: Path, tmp_path: Path) -> None:
-    options = "--max-seq-len 96 --max-num-seqs 3 --max-num-tokens 48 --block-size 8"
+    options = "--max-seq-len 96 --max-num-seqs 3 --max-num-tokens 48 --block-size 32"
     sizes = ["--kv-cache-bytes", "1MiB"]
     result = compile_(tiny_folder, "-o", tmp_path / "out", "-q", *options.split(), *sizes)
     assert result.exit_code == 0, result.stderr
     manifest = open_artifact(tmp_path / "out").manifest
     limits = manifest.limits
     assert (limits.max_seq_len, limits.max_num_seqs, limits.max_num_tokens) == (96, 3, 48)
-    assert manifest.kv.block_size == 8
+    assert manifest.kv.block_size == 32
     assert limits.num_blocks == 1 + (1 << 20) // manifest.kv.bytes_per_block
 
 
@@ -108,7 +108,30 @@ def test_a_format_is_asked_for_by_flag_or_by_name(
     assert "int8" in engine.realized.values()
 
 
-SUPPORTED = "which supports the formats none, int8, KV in the precision of --dtype, and --tp 1"
+@pytest.mark.parametrize(
+    ("flags", "requested"),
+    [
+        ("--int4", "int4"),
+        ("--quant uint4", "uint4"),
+        ("--int8 --group channel", "int8-channel"),
+        ("--int4 --group 64", "int4-g64"),
+        ("--dtype bfloat16", "bfloat16"),
+    ],
+)
+def test_groups_and_forms_reach_the_artifact_and_its_name(
+    flags: str, requested: str, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = compile_(tiny_folder, "-q", *flags.split())
+    assert result.exit_code == 0, result.stderr
+    assert leftovers(tmp_path) == [f"tiny-{requested}-tp1"]
+    (engine,) = open_artifact(tmp_path / f"tiny-{requested}-tp1").manifest.engines
+    assert engine.requested == requested
+
+
+SUPPORTED = (
+    "which supports the formats none, int8, int4, uint4, --kv float32, bfloat16, int8, and --tp 1"
+)
 
 
 @pytest.mark.parametrize(
@@ -116,10 +139,8 @@ SUPPORTED = "which supports the formats none, int8, KV in the precision of --dty
     [
         (["--fp8"], "format fp8"),
         (["--nvfp4"], "format nvfp4"),
-        (["--int4"], "format int4"),
         (["--quant", "fp8"], "format fp8"),
         (["--kv", "fp8"], "--kv fp8"),
-        (["--kv", "int8"], "--kv int8"),
         (["--tp", "2"], "--tp 2"),
         (["--fp8", "--tp", "2"], "format fp8 and --tp 2"),
     ],
@@ -137,11 +158,18 @@ def test_what_later_versions_do_is_refused_by_name_before_the_checkpoint_is_touc
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--quant", "int9"], "unknown format 'int9'. Did you mean int8? Known: int8, none."),
+        (
+            ["--quant", "int9"],
+            "unknown format 'int9'. Did you mean int8 or int4 or uint4? Known: int4, int8, none, uint4.",
+        ),
         (["--int8", "--quant", "none"], "one format at a time; given int8 and none"),
         (["--target", "cpuu"], "unknown target 'cpuu'. Did you mean cpu?"),
         (["--target", "tensorrt"], "target tensorrt is not implemented yet"),
         (["--dtype", "float16"], "dtype float16"),
+        (["--group", "64"], "--group goes with a quantization format"),
+        (["--group", "channel", "--int4"], "int4 has no groups of a whole channel"),
+        (["--dtype", "bfloat16", "--int8"], "--dtype bfloat16 does not go with format int8"),
+        (["--target", "portable", "--int8", "--group", "128"], "--group 128; supported: 32, 64"),
         (["--block-size", "7"], "--block-size 7"),
         (["--max-seq-len", "513"], "--max-seq-len 513"),
         (["--kv-cache-bytes", "1k"], "--kv-cache-bytes 1024"),
@@ -159,7 +187,9 @@ def test_an_option_that_can_not_be_met_is_refused_in_one_line(
     assert leftovers(tmp_path) == []
 
 
-@pytest.mark.parametrize("flags", [["--tp", "0"], ["--max-seq-len", "x"], ["--calibrate"]])
+@pytest.mark.parametrize(
+    "flags", [["--tp", "0"], ["--max-seq-len", "x"], ["--group", "48"], ["--calibrate"]]
+)
 def test_an_option_that_makes_no_sense_is_a_usage_error(flags: list[str]) -> None:
     result = compile_("model", *flags)
     assert result.stderr.startswith("Usage: ")

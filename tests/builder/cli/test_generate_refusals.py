@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.cli import machine, prompts
+from builder.cli import prompts, runtimes
 from builder.targets.scripted.execute import ScriptedExecutor
 from tests.builder.cli.scripted_engine import Watched, generate
 from triton_backend.tokenizer import Tokenizer
@@ -135,7 +135,7 @@ def test_an_altered_artifact_is_refused_before_its_engine_is_opened(
 def test_two_runtimes_are_refused_before_anything_is_opened(
     tiny_artifact: Path, executors: list[Watched], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "_is_installed", lambda _: True)
+    monkeypatch.setattr(runtimes, "_is_installed", lambda _: True)
     result = generate(tiny_artifact, "a")
     assert "onnxruntime and onnxruntime-gpu are both installed" in result.stderr
     assert result.exit_code == 2

@@ -29,6 +29,7 @@ Commands:
   verify    Prove that an artifact is whole and its answers repeatable.
   generate  Generate text with an artifact.
   simulate  Compare scheduling policies on a virtual clock.
+  digest    Name a common beginning of prompts.
   deploy    Write an artifact into a Triton model repository.
   validate  Check a Triton model repository without a server.
   serve     Serve a model repository in Triton, and as an OpenAI API.

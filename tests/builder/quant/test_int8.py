@@ -25,8 +25,8 @@ def test_no_weight_is_off_by_more_than_the_bound(weight: np.ndarray) -> None:
 
 
 def test_a_group_of_zeros_gives_back_exact_zeros() -> None:
-    weight = np.zeros((3, 64), np.float32)
-    weight[1, 40] = 2.0
+    weight = np.zeros((3, 128), np.float32)
+    weight[1, 70] = 2.0
     packed, scales = int8.pack(weight)
     np.testing.assert_array_equal(int8.unpack(packed, scales), weight)
     assert scales[0].tolist() == [0, 0]
@@ -45,9 +45,19 @@ def test_packing_twice_changes_nothing() -> None:
     np.testing.assert_allclose(int8.unpack(*int8.pack(once)), once, rtol=1e-6)
 
 
+@pytest.mark.parametrize("group", int8.GROUPS)
+def test_every_group_has_its_own_scale(group: int) -> None:
+    weight = np.random.default_rng(0).standard_normal((7, 200), dtype=np.float32)
+    packed, scales = int8.pack(weight, group)
+    assert scales.shape == (7, -(-200 // group) if group else 1)
+    bound = np.repeat(int8.error_bound(scales), group or 200, axis=1)[:, :200]
+    assert (np.abs(int8.unpack(packed, scales, group) - weight) <= bound).all()
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_names_itself_its_targets_and_its_group(name: str) -> None:
     rules = FORMATS[name]
     assert name == rules.NAME
     assert rules.TARGETS
-    assert rules.num_groups(rules.GROUP + 1) == 2
+    assert rules.GROUP in rules.GROUPS
+    assert rules.HEAD in FORMATS

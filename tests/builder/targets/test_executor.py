@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from builder.artifact.config import Limits
 from builder.artifact.step import RowAsks, StepTensors
-from builder.errors import EngineError, UserError
-from builder.targets.executor import check_step, result_from_rows, usable_threads
+from builder.errors import EngineError
+from builder.targets.executor import check_step, result_from_rows
 
 LIMITS = Limits(max_seq_len=64, max_num_seqs=4, max_num_tokens=8, max_logit_rows=4, num_blocks=10)
 STEP = StepTensors(
@@ -118,15 +118,6 @@ def test_a_step_beyond_a_limit_names_it(limit: str, named: str) -> None:
 def test_asks_must_match_the_rows() -> None:
     with pytest.raises(EngineError, match="other rows"):
         check_step(STEP, asks(0, 0.0), limits=LIMITS, block_size=16)
-
-
-def test_threads_default_to_the_usable_cores_and_are_bounded() -> None:
-    cores = usable_threads(None)
-    assert cores >= 1
-    assert usable_threads(1) == 1
-    for wrong in (0, -1, 10_000):
-        with pytest.raises(UserError, match=str(wrong)):
-            usable_threads(wrong)
 
 
 @pytest.mark.parametrize("size", [5, 9000])

@@ -13,8 +13,9 @@ from safetensors.numpy import load_file
 
 from builder.artifact.step import RowAsks
 from builder.artifact.store import Artifact
+from builder.checkpoint.open import open_checkpoint
 from builder.errors import EngineError
-from builder.quant import int8
+from builder.quant import FORMATS, int8
 from builder.targets import open_executor
 from builder.targets.executor import Executor
 from builder.targets.portable import execute
@@ -24,7 +25,12 @@ from tests.paged_runner import PagedRunner
 
 BUILDS = {
     "float32": ("none", {}),
+    "bfloat16": ("none", {}),
     "int8": ("int8", {}),
+    "int8-g64": ("int8", {"intermediate_size": 90}),
+    "int4": ("int4", {}),
+    "uint4": ("uint4", {"hidden_size": 48, "head_dim": 12, "intermediate_size": 90}),
+    "uint4-g64": ("uint4", {"tie_word_embeddings": False}),
     "int8-untied-biased": (
         "int8",
         {"tie_word_embeddings": False, "mlp_bias": True, "attention_bias": True},
@@ -34,7 +40,9 @@ BUILDS = {
 
 
 INT8 = pytest.mark.parametrize(
-    "artifact", [name for name, (quant, _) in BUILDS.items() if quant == "int8"], indirect=True
+    "artifact",
+    [name for name, (quant, _) in BUILDS.items() if quant == "int8" and "-g" not in name],
+    indirect=True,
 )
 
 
@@ -43,7 +51,11 @@ def artifact(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     quant, overrides = BUILDS[request.param]
     model = tiny_llama(tmp_path_factory.mktemp("model"), **overrides)
     folder = tmp_path_factory.mktemp("built") / "artifact"
-    return compile_model(model, folder, quant=quant, max_num_seqs=256)
+    options = {
+        "dtype": "bfloat16" if request.param == "bfloat16" else "float32",
+        "group": 64 if request.param.endswith("-g64") else None,
+    }
+    return compile_model(model, folder, target="portable", quant=quant, max_num_seqs=256, **options)
 
 
 @pytest.fixture
@@ -59,7 +71,8 @@ def draw(length: int, seed: int = 0) -> list[int]:
 
 def test_every_linear_layer_has_the_precision_that_was_asked_for(artifact: Artifact) -> None:
     (engine,) = artifact.manifest.engines
-    expected = "float32" if engine.requested == "float32" else "int8"
+    floats = ("float32", "bfloat16")
+    expected = engine.requested if engine.requested in floats else "int8"
     assert set(engine.realized.values()) == {expected}
     layers = artifact.manifest.model.num_layers
     assert len(engine.realized) == 7 * layers + 1
@@ -126,6 +139,21 @@ def test_int8_blocks_hold_what_the_format_packs(artifact: Artifact, tmp_path: Pa
     np.testing.assert_array_equal(repacked[0], signed[:, :width])
 
 
+@pytest.mark.parametrize("quant", ["int4", "uint4"])
+def test_4_bit_blocks_hold_numbers_less_their_zero_points(quant: str, tmp_path: Path) -> None:
+    model = tiny_llama(tmp_path / "m", intermediate_size=90)
+    built = compile_model(model, tmp_path / "a", target="portable", quant=quant, group=64)
+    weights = load_file(built.path(str(built.manifest.engines[0].weights)))
+    name = "model.layers.1.mlp.down_proj.weight"
+    source = open_checkpoint(str(model)).tensors[name].read()
+    steps = weights[f"{name}.blocks"].astype(np.float32) - 128
+    assert not steps.reshape(len(steps), -1)[:, 90:].any()
+    got = (steps * weights[f"{name}.scale"].reshape(len(steps), -1, 1)).reshape(len(steps), -1)
+    rules = FORMATS[quant]
+    want = rules.unpack(*rules.pack(source, 64), 64)
+    np.testing.assert_allclose(got[:, :90], want, rtol=1e-6, atol=1e-7)
+
+
 @pytest.mark.parametrize("chunk", [1, 7, 64])
 def test_chunks_give_the_same_bits(executor: Executor, chunk: int) -> None:
     runner, tokens = PagedRunner(executor), draw(100)
@@ -142,7 +170,11 @@ def test_steps_of_very_unequal_lengths_give_the_same_bits(executor: Executor) ->
 
 def test_a_step_may_have_more_tokens_than_a_sequence(tmp_path: Path) -> None:
     artifact = compile_model(
-        tiny_llama(tmp_path / "m"), tmp_path / "a", max_seq_len=16, max_num_seqs=128
+        tiny_llama(tmp_path / "m"),
+        tmp_path / "a",
+        target="portable",
+        max_seq_len=16,
+        max_num_seqs=128,
     )
     executor = open_executor(artifact)
     runner, prompts = PagedRunner(executor), {str(seed): draw(15, seed) for seed in range(8)}

@@ -22,7 +22,7 @@ HOW_ONNXRUNTIME_SAYS_IT = [
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     model = tiny_llama(tmp_path_factory.mktemp("model"), hidden_size=1024, head_dim=64)
-    return compile_model(model, tmp_path_factory.mktemp("built") / "artifact")
+    return compile_model(model, tmp_path_factory.mktemp("built") / "artifact", target="portable")
 
 
 @pytest.mark.parametrize("failure", HOW_ONNXRUNTIME_SAYS_IT)

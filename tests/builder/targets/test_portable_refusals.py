@@ -19,7 +19,12 @@ from tests.models import tiny_llama
 @pytest.fixture(scope="module", params=["none", "int8"])
 def artifact(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     model = tiny_llama(tmp_path_factory.mktemp("model"))
-    return compile_model(model, tmp_path_factory.mktemp("built") / "artifact", quant=request.param)
+    return compile_model(
+        model,
+        tmp_path_factory.mktemp("built") / "artifact",
+        target="portable",
+        quant=request.param,
+    )
 
 
 def test_an_engine_that_onnxruntime_refuses_names_both_versions(
@@ -55,9 +60,12 @@ def test_a_manifest_that_does_not_fit_its_engine_is_refused_at_open(
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (TargetOptions(dtype="bfloat16"), "dtype bfloat16.*float32"),
+        (TargetOptions(dtype="float16"), "dtype float16.*float32, bfloat16"),
+        (TargetOptions(quant="int8", group=128), "--group 128; supported: 32, 64"),
+        (TargetOptions(quant="int8", group=0), "--group channel; supported: 32, 64"),
         (TargetOptions(quant="fp8"), "quant fp8.*int8"),
         (TargetOptions(tp=2), "--tp 2"),
+        (TargetOptions(kv="int8"), "--kv int8.*float32"),
     ],
 )
 def test_what_the_target_lacks_is_refused_with_what_it_has(

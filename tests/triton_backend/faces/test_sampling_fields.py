@@ -83,6 +83,7 @@ def test_any_other_value_of_what_is_not_supported_is_refused_by_name(name: str) 
     ("name", "value"),
     [
         ("best_of", True),
+        ("best_of", 1.0),
         ("use_beam_search", 0),
         ("detokenize", 1),
         ("skip_special_tokens", 1.0),
@@ -126,6 +127,9 @@ def test_a_number_may_be_spelled(text: str, number: float) -> None:
         ({"max_tokens": "2.5"}, "max_tokens must be a number; got a str"),
         ({"max_tokens": 0}, "max_tokens must be an integer from 1"),
         ({"top_k": -2}, "top_k must be an integer from 0"),
+        ({"top_k": -1.0}, "top_k must be an integer from 0 to 2147483647; got -1.0."),
+        ({"seed": -1.0}, "seed must be an integer from"),
+        ({"seed": False}, "seed must be an integer from"),
         ({"stop": 3}, "stop must be a list."),
         ({"stop": [3]}, "stop[0] must be a str; got 3."),
         ({"stop": [""]}, "stop[0] must have 1 to 1024 characters"),
@@ -160,10 +164,19 @@ def test_other_fields_are_read_beside_the_parameters() -> None:
     assert terms_of(dict.fromkeys(TERMS)) == terms_of({"bad_words": [], "priority": 0}) == Terms()
 
 
+@pytest.mark.parametrize("value", [False, True, "", {}, (), 0.0])
+def test_what_is_empty_or_false_is_not_absent(value: object) -> None:
+    for name in TERMS:
+        with pytest.raises(RequestError, match=f"^{name} must be an? "):
+            terms_of({name: value})
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"bad_words": "secret"}, "bad_words must be a list."),
+        ({"bad_words": 0}, "bad_words must be a list."),
+        ({"priority": []}, "priority must be an integer from"),
         ({"bad_words": ["a", 3]}, "bad_words[1] must be a str; got 3."),
         ({"priority": 1.5}, "priority must be an integer from"),
         ({"priority": "soon"}, "priority must be a number; got a str of 4 characters."),

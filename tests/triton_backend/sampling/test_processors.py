@@ -1,6 +1,5 @@
 """Processors come from installed packages by name, and a bad one harms its own answer alone."""
 
-import contextlib
 import logging
 from importlib.metadata import EntryPoint
 
@@ -140,18 +139,30 @@ def test_a_name_that_nobody_asks_for_is_not_looked_for() -> None:
     assert processors.processing_of(row_of()) is None
 
 
-def test_packages_are_looked_through_once() -> None:
-    looks = []
+def test_what_is_installed_is_listed_once_whatever_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listed, loaded = list[int](), list[str]()
 
     def find() -> list[EntryPoint]:
-        looks.append(1)
-        return [entry("halve")]
+        listed.append(1)
+        return [entry("halve"), entry("absent")]
 
+    def load(found: EntryPoint) -> object:
+        loaded.append(found.name)
+        raise ImportError
+
+    monkeypatch.setattr(EntryPoint, "load", load)
     processors = Processors(find)
-    for name in ("halve", "absent", "absent"):
-        with contextlib.suppress(RequestError):
+    for name in ("absent", "no such", "absent", "other"):
+        with pytest.raises(RequestError, match=name):
             processors.load([name])
-    assert len(looks) == 1
+    assert (listed, loaded) == ([1], ["absent"])
+
+
+def test_a_long_name_is_refused_without_being_looked_for() -> None:
+    with pytest.raises(RequestError, match=r"logits_processors\[1\] must have 1 to 128 characters"):
+        SamplingParams(logits_processors=("halve", "x" * 129))
 
 
 def test_the_processors_of_installed_packages_are_found() -> None:

@@ -1,20 +1,13 @@
-"""Streams are Poisson, the same for one seed, and rates change only the time; traces are read or refused."""
+"""Streams are Poisson, the same for one seed, and rates change only the time."""
 
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from statistics import fmean, pstdev
 
 import pytest
 
 from builder.errors import UserError
-from triton_backend.simulation.arrivals import (
-    Arrival,
-    at_rate,
-    draw_arrivals,
-    mean_rate,
-    read_trace,
-)
+from triton_backend.simulation.arrivals import Arrival, at_rate, draw_arrivals, mean_rate
 from triton_backend.simulation.lengths import read_lengths
 
 
@@ -61,64 +54,22 @@ def test_a_rate_changes_the_time_and_nothing_else() -> None:
         assert replace(after, at_s=before.at_s) == before
 
 
-def test_a_trace_of_csv_is_read_in_order_of_time(tmp_path: Path) -> None:
-    path = tmp_path / "trace.csv"
-    path.write_text("at_s,num_prompt,num_answer,tenant\n2.5,10,3,\n1,20,4,a\n")
-    assert read_trace(path) == [Arrival(1.0, 20, 4, tenant="a"), Arrival(2.5, 10, 3)]
+def test_a_stream_that_begins_later_is_the_same_stream() -> None:
+    steady = [Arrival(0.5 * n, 1, 1) for n in range(9)]
+    late = [replace(arrival, at_s=1000.0 + arrival.at_s) for arrival in steady]
+    assert mean_rate(late) == mean_rate(steady) == 2.0
+    assert at_rate(late, 4.0) == at_rate(steady, 4.0)
+    assert [arrival.at_s for arrival in at_rate(late, 4.0)][:3] == [0.0, 0.25, 0.5]
 
 
-def test_a_trace_of_json_lines_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "trace.jsonl"
-    path.write_text(
-        '{"at_s": 0, "num_prompt": 9, "num_answer": 2, "prefix": "system", "num_prefix": 8}\n\n'
-        '{"at_s": 1, "num_prompt": 9, "num_answer": 2, "priority": -1}\n'
-    )
-    assert read_trace(path) == [
-        Arrival(0.0, 9, 2, prefix="system", num_prefix=8),
-        Arrival(1.0, 9, 2, priority=-1),
-    ]
+@pytest.mark.parametrize("times", [(0.0,), (7.0,), (5.0, 5.0), (0.0, 5e-324)])
+def test_a_stream_that_comes_at_once_has_no_rate(times: tuple[float, ...]) -> None:
+    with pytest.raises(UserError, match="all requests come at once"):
+        at_rate([Arrival(at_s, 1, 1) for at_s in times], 1.0)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (
-            "at_s,num_prompt\n1,2\n",
-            "line 2 must have at_s, num_prompt, num_answer.*missing: num_answer",
-        ),
-        ("at_s,num_prompt,num_answer,user\n1,2,3,a\n", "unknown: user"),
-        ("at_s,num_prompt,num_answer\n1,2,3\n1,2.5,3\n", "line 3: num_prompt can't be read as int"),
-        ("at_s,num_prompt,num_answer\nnan,2,3\n", "at_s must be from 0"),
-        ("at_s,num_prompt,num_answer\n-1,2,3\n", "at_s must be from 0"),
-        ("at_s,num_prompt,num_answer\n1,0,3\n", "num_prompt and num_answer from 1"),
-        ("at_s,num_prompt,num_answer,num_prefix\n1,3,3,3\n", "num_prefix must be from 0 to below"),
-        ("at_s,num_prompt,num_answer\n1,2,3,4\n", "unknown: None"),
-        ("at_s,num_prompt,num_answer\n", "has 0 requests"),
-        ("", "has 0 requests"),
-    ],
-)
-def test_a_wrong_line_of_a_trace_is_named(tmp_path: Path, content: str, message: str) -> None:
-    path = tmp_path / "trace.csv"
-    path.write_text(content)
-    with pytest.raises(UserError, match=message):
-        read_trace(path)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"), [("{\n", "line 1 is not JSON"), ("[1]\n", "line 1 must be an object")]
-)
-def test_a_wrong_line_of_json_is_named(tmp_path: Path, content: str, message: str) -> None:
-    path = tmp_path / "trace.jsonl"
-    path.write_text(content)
-    with pytest.raises(UserError, match=message):
-        read_trace(path)
-
-
-def test_a_missing_trace_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"none\.csv can't be read"):
-        read_trace(tmp_path / "none.csv")
-
-
-def test_a_trace_that_comes_at_once_has_no_rate() -> None:
-    with pytest.raises(UserError, match="all requests of the trace come at 0 s"):
-        mean_rate([Arrival(0.0, 1, 1)])
+def test_a_stream_longer_than_the_clock_can_tell_is_refused() -> None:
+    with pytest.raises(
+        UserError, match=r"at 1e-20 requests/s, 100 requests take .* at most 1e\+09"
+    ):
+        at_rate(draw(count=100), 1e-20)

@@ -66,14 +66,17 @@ def test_costs_are_read_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[1]", "must be one JSON object with the fields context_s, step_s, token_s"),
-        ('{"setp_s": 1}', "must be one JSON object"),
-        ("{", "can't be read as JSON"),
-        ('{"step_s": "1"}', "cost step_s must be a number"),
-        ('{"step_s": true}', "cost step_s must be a number"),
+        ('{"setp_s": 1}', "must be one JSON object with the fields context_s, step_s, token_s"),
+        ("[1]", r"cost\.json: Expected `object`, got `array`"),
+        ("{", r"cost\.json is not JSON that can be read"),
+        ("[" * 60_000, r"cost\.json is not JSON that can be read"),
+        ('{"token_s": NaN}', r"cost\.json is not JSON that can be read"),
+        ('{"step_s": "1"}', r"cost\.json: Expected `float`, got `str`"),
+        ('{"step_s": true}', r"cost\.json: Expected `float`, got `bool`"),
         ('{"token_s": -1}', "cost token_s must be from 0"),
-        ('{"token_s": NaN}', "cost token_s must be from 0"),
+        ('{"token_s": 1e300}', "cost token_s must be from 0"),
         ('{"step_s": 0, "token_s": 0}', "a step must take time"),
+        ('{"step_s": 1e-300, "token_s": 0}', "a step must take time"),
     ],
 )
 def test_wrong_costs_are_refused(tmp_path: Path, content: str, message: str) -> None:
@@ -86,3 +89,13 @@ def test_wrong_costs_are_refused(tmp_path: Path, content: str, message: str) -> 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"none\.json can't be read"):
         read_cost(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [float("nan"), float("inf"), 2**20_000, True, "1"],
+    ids=["nan", "inf", "long", "true", "text"],
+)
+def test_what_is_no_time_is_no_cost(seconds: float) -> None:
+    with pytest.raises(UserError, match="cost step_s must be"):
+        CostModel(step_s=seconds)

@@ -46,6 +46,21 @@ def test_the_first_requests_can_be_left_out() -> None:
     assert figures.goodput_share == 0.5
 
 
+def test_no_figure_counts_what_is_left_out() -> None:
+    limits = Limits(64, 2, 64, 2, num_blocks=10)
+    machine = Machine(limits, 4, CostModel(1.0, 0.0, 0.0), EngineConfig())
+    squeezed = [Arrival(0.0, 8, 20), Arrival(0.0, 8, 20)]
+    shared = [Arrival(at_s, 20, 1, prefix="a", num_prefix=16) for at_s in (100.0, 110.0)]
+    played = play([*squeezed, *shared], machine)
+    whole, later = (figures_of(played, Slo(9, 9), skip=skip) for skip in (0.0, 0.5))
+    assert whole.num_preemptions > 0
+    assert whole.hit_rate == pytest.approx(16 / 56)
+    assert later.num_preemptions == 0
+    assert later.hit_rate == pytest.approx(16 / 40)
+    # Two steps of a second, from 100 s to 111 s.
+    assert later.busy_share == pytest.approx(2 / 11)
+
+
 @pytest.mark.parametrize(
     ("slo", "good"), [(Slo(0.5, 9), 0.0), (Slo(9, 0.5), 0.0), (Slo(3, 1), 1.0)]
 )
@@ -62,7 +77,7 @@ def test_capacity_is_what_a_full_engine_completes() -> None:
 
 
 def test_a_machine_that_nothing_fits_has_no_capacity() -> None:
-    with pytest.raises(UserError, match="not one of the requests fits the limits"):
+    with pytest.raises(UserError, match=r"^request 1: "):
         find_capacity([Arrival(0.0, 64, 1)], MACHINE)
 
 

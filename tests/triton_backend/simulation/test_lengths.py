@@ -38,16 +38,26 @@ def test_a_draw_is_cut_to_the_most_there_is_room_for() -> None:
     [
         ("normal:3", "unknown distribution 'normal'"),
         ("exponental:3", "Did you mean exponential"),
-        ("fixed", "fixed needs 1 numbers above 0"),
-        ("fixed:0", "fixed needs 1 numbers above 0"),
-        ("fixed:-3", "fixed needs 1 numbers above 0"),
-        ("fixed:nan", "fixed needs 1 numbers above 0"),
-        ("fixed:inf", "fixed needs 1 numbers above 0"),
-        ("fixed:1:2", "fixed needs 1 numbers above 0"),
-        ("lognormal:3", "lognormal needs 2 numbers above 0"),
+        ("fixed", "fixed needs 1 numbers from 0.001 to 10000000"),
+        ("fixed:0", "fixed needs 1 numbers from 0.001 to 10000000"),
+        ("fixed:-3", "fixed needs 1 numbers from 0.001 to 10000000"),
+        ("fixed:nan", "fixed needs 1 numbers from 0.001 to 10000000"),
+        ("fixed:inf", "fixed needs 1 numbers from 0.001 to 10000000"),
+        ("fixed:1:2", "fixed needs 1 numbers from 0.001 to 10000000"),
+        ("lognormal:3", "lognormal needs 2 numbers from 0.001 to 10000000"),
+        ("lognormal:1e308:1e200", "lognormal needs 2 numbers from"),
+        ("lognormal:256:1e200", "lognormal needs 2 numbers from"),
+        ("exponential:1e-320", "exponential needs 1 numbers from"),
         ("uniform:9:3", "from the shorter length to the longer"),
     ],
 )
 def test_a_wrong_distribution_is_refused_by_name(text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         read_lengths(text)
+
+
+@pytest.mark.parametrize("kind", ["lognormal:{0}:{0}", "exponential:{0}", "uniform:{0}:{0}"])
+@pytest.mark.parametrize("bound", ["0.001", "10000000"])
+def test_a_draw_at_the_bounds_is_a_length(kind: str, bound: str) -> None:
+    lengths, random = read_lengths(kind.format(bound)), Random(1)  # noqa: S311
+    assert all(1 <= lengths.draw(random, 100) <= 100 for _ in range(2000))

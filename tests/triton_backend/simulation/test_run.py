@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from builder.artifact.config import Limits
+from builder.errors import UserError
 from triton_backend.config import EngineConfig
 from triton_backend.reasons import Refusal
 from triton_backend.request import FinishReason
@@ -27,7 +28,6 @@ def test_two_requests_share_steps() -> None:
     played = play(PAIR, MACHINE)
     # The second arrives during the first step, and is part of the next.
     assert first_and_last(played) == [(1.0, 3.0), (2.0, 3.0)]
-    assert [each.admitted_s for each in played.served] == [0.0, 1.0]
     assert [each.queue_s for each in played.served] == [0.0, 0.5]
     assert [each.ttft_s for each in played.served] == [1.0, 1.5]
     assert [each.itl_s for each in played.served] == [1.0, 1.0]
@@ -72,10 +72,21 @@ def test_a_request_that_comes_while_the_queue_is_full_is_refused() -> None:
     assert played.metrics.refusals == {Refusal.QUEUE_FULL: 2}
 
 
-def test_a_request_that_can_never_fit_is_refused_and_counted_as_such() -> None:
-    played = play([Arrival(0.0, 60, 5), Arrival(0.0, 60, 4)], MACHINE)
-    assert [each.is_complete for each in played.served] == [False, True]
-    assert played.metrics.refusals == {Refusal.INVALID: 1}
+@pytest.mark.parametrize(
+    ("arrival", "reason"),
+    [
+        (Arrival(0.0, 60, 5), "max_seq_len"),
+        (Arrival(0.0, 4, 1, priority=2**40), "priority"),
+        (Arrival(0.0, 4, 10**6), "max_seq_len"),
+    ],
+)
+def test_a_request_that_can_never_be_served_ends_the_run_by_its_name(
+    arrival: Arrival, reason: str
+) -> None:
+    with pytest.raises(UserError, match=rf"^request 2: .*{reason}"):
+        play([Arrival(0.0, 60, 4), arrival], MACHINE)
+    with pytest.raises(UserError, match=r"^trace line 7: "):
+        play([replace(arrival, place="trace line 7")], MACHINE)
 
 
 def test_a_deadline_counts_from_the_arrival() -> None:

@@ -1,18 +1,29 @@
 """What is refused before anything is compiled, and in which words."""
 
+import json
+
 import pytest
-from llguidance import LLMatcher
 
 from builder.errors import RequestError
+from tests.triton_backend.structured.matching import accepts, problem_in
 from triton_backend.constraint import Constraint, ConstraintKind
 from triton_backend.structured.grammars import grammar_of, refusal
 
 SCHEMA, REGEX, CHOICE, GRAMMAR = ConstraintKind
+CIRCLE = json.dumps(
+    {
+        "$ref": "#/$defs/b",
+        "$defs": {
+            "b": {"$ref": "#/$defs/secret", "minLength": 3},
+            "secret": {"$ref": "#/$defs/b", "minLength": 3},
+        },
+    }
+)
 
 
 def problem_of(kind: ConstraintKind, text: str) -> str:
     """What the compiler says of a constraint."""
-    return LLMatcher.validate_grammar(grammar_of(Constraint(kind, text)))
+    return problem_in(grammar_of(Constraint(kind, text)))
 
 
 @pytest.mark.parametrize(
@@ -20,7 +31,9 @@ def problem_of(kind: ConstraintKind, text: str) -> str:
     [
         (SCHEMA, "secret", "is not a JSON schema: it is no JSON"),
         (SCHEMA, '["secret"]', "is not a JSON schema: it is neither an object nor true or false"),
-        (SCHEMA, '{"x-guidance": {"lenient": true}}', "x-guidance, which is not supported"),
+        (SCHEMA, '{"maximum": NaN}', "is not a JSON schema: it is no JSON"),
+        (SCHEMA, '{"maximum": 1e999}', "is not a JSON schema: it has a number beyond all bounds"),
+        (REGEX, "secret\\", "is not a regular expression: it ends with half an escape"),
         (CHOICE, "secret", "is not a JSON array of strings"),
         (CHOICE, '"secret"', "is not a JSON array of strings"),
         (CHOICE, '["secret", 1]', "is not a JSON array of strings"),
@@ -43,15 +56,36 @@ def test_what_is_not_of_its_language_is_refused_unquoted(
 @pytest.mark.parametrize(
     ("kind", "text", "told"),
     [
-        (SCHEMA, '{"not": {"const": "secret"}}', "uses not of JSON schema, which is not supported"),
-        (SCHEMA, '{"type": "array", "uniqueItems": true}', "uses uniqueItems"),
-        (SCHEMA, '{"if": {}, "then": {}, "else": {}}', "uses else, if, then"),
         (SCHEMA, '{"type": "string", "format": "secret"}', '"format"'),
         (SCHEMA, '{"$ref": "http://secret"}', "refers to another document"),
-        (SCHEMA, '{"type": "secret"}', "is not a JSON schema"),
+        (SCHEMA, '{"$ref": "#secret"}', "refers by $ref to what is no schema"),
+        (SCHEMA, '{"type": "secret"}', 'has a "type" that JSON schema does not know'),
+        (SCHEMA, '{"minLength": "secret"}', "is not a JSON schema: minLength has a value"),
+        (SCHEMA, '{"enum": "secret"}', "is not a JSON schema: enum has a value"),
+        (SCHEMA, '{"items": "secret"}', "is not a JSON schema, or uses what is not supported"),
+        (SCHEMA, '{"$ref": "#"}', "can't be satisfied"),
+        (
+            SCHEMA,
+            '{"oneOf": [{"type": "integer"}, {"type": "number"}]}',
+            "has a oneOf of which more",
+        ),
+        (SCHEMA, '{"properties": {"secret": {}}, "minProperties": 1}', "uses minProperties or max"),
+        (
+            SCHEMA,
+            '{"patternProperties": {"^s": {}, "^secret": {}}}',
+            "patternProperties with patterns that overlap",
+        ),
+        (
+            SCHEMA,
+            CIRCLE,
+            "refers by $ref in a circle",
+        ),
         (SCHEMA, "false", "can't be satisfied"),
         (SCHEMA, '{"type": "string", "pattern": "(?=secret)"}', "look-around"),
-        (REGEX, "(secret", "is not a regular expression"),
+        (REGEX, "(secret", "is not a regular expression, or uses what is not supported of that"),
+        (REGEX, r"\bsecret\b", r"uses \b, \B, or ^ or $ in the middle of a regular expression"),
+        (REGEX, "secret$b", r"uses \b, \B, or ^ or $ in the middle of a regular expression"),
+        (GRAMMAR, "root ::= root", "can't be satisfied"),
         (REGEX, "(secret)\\1", "backreference"),
     ],
 )
@@ -79,6 +113,22 @@ def test_what_the_compiler_refuses_is_told_by_name_and_unquoted(
 )
 def test_what_is_of_its_language_compiles(kind: ConstraintKind, text: str) -> None:
     assert problem_of(kind, text) == ""
+
+
+def test_a_choice_may_be_any_text() -> None:
+    above = (0x2028, 0x2029, 0xD7FF, 0xE000, 0xFEFF, 0xFFFD, 0xFFFF, 0x1F600, 0x10FFFF)
+    choices = [chr(code) for code in (*range(0x180), *above)]
+    further = ["", " a ", "a\r\nb", '"i', "/a/", "a|b", "%json {}", "<|im_end|>", "\\u0041"]
+    grammar = grammar_of(Constraint(CHOICE, json.dumps(choices + further)))
+    assert [each for each in choices + further if not accepts(grammar, each)] == []
+    assert not accepts(grammar, "ab")
+    assert not accepts(grammar, "\x7f\x7f")
+
+
+def test_a_dash_may_be_escaped_in_a_grammar() -> None:
+    grammar = grammar_of(Constraint(GRAMMAR, r'root ::= [a\-c] "\-"'))
+    assert accepts(grammar, "--")
+    assert not accepts(grammar, "b-")
 
 
 def test_escapes_of_a_grammar_are_the_characters_they_name() -> None:

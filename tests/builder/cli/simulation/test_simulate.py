@@ -77,7 +77,28 @@ def test_a_trace_is_played_at_its_own_pace(tmp_path: Path) -> None:
     result = simulate("--trace", trace, "--policy", "fcfs", "--skip", "0")
     assert result.exit_code == 0, result.output
     assert len(result.stdout.splitlines()) == 3
-    assert " 1.11 " in result.stdout.splitlines()[2]
+    # Nine gaps of a second.
+    assert result.stdout.splitlines()[2].split()[2] == "1"
+
+
+def test_where_a_trace_begins_changes_nothing(tmp_path: Path) -> None:
+    outputs = []
+    for name, start in (("a.csv", 0), ("b.csv", 1_700_000_000)):
+        rows = [f"{start + 0.25 * n},100,30" for n in range(40)]
+        (tmp_path / name).write_text("\n".join(["at_s,num_prompt,num_answer", *rows]))
+        options = ("--policy", "fcfs", "--load", "1", "--skip", "0")
+        outputs.append(simulate("--trace", tmp_path / name, *options).stdout)
+    assert outputs[0] == outputs[1] != ""
+
+
+def test_a_file_that_can_not_be_written_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)
+    monkeypatch.setattr("builder.cli.simulate.find_capacity", None)
+    result = simulate("--json", tmp_path / "out.json")
+    assert "out.json can't be written; choose another place" in result.stderr
+    assert result.exit_code == 2
 
 
 def test_fair_shares_serve_the_small_tenant_sooner(tmp_path: Path) -> None:
@@ -116,7 +137,7 @@ def test_what_an_engine_takes_is_measured(tiny_artifact: Path, tmp_path: Path) -
         (["--load", "1", "--rate", "2"], "--load and --rate both say"),
         (["--load", "0"], "no list of numbers above 0"),
         (["--load", "1,x"], "no list of numbers above 0"),
-        (["--load", "200"], "--load goes up to 100 times the capacity"),
+        (["--load", "200"], "no list of numbers above 0 and up to 100"),
         (["--rate", "inf"], "no list of numbers above 0"),
         (["--prompt", "normal:3"], "unknown distribution 'normal'"),
         (["--cost", "none.json"], "none.json can't be read"),
@@ -124,6 +145,20 @@ def test_what_an_engine_takes_is_measured(tiny_artifact: Path, tmp_path: Path) -
         (["--threads", "2"], "--target and --threads are about an artifact"),
         (["--artifact", "x", "--cost", "y"], "--artifact measures what --cost would say"),
         (["--json", "none/out.json"], "there is no such folder"),
+        (["--json", "."], "--json . is a folder"),
+        (["--plot", "none/out.png"], "there is no such folder"),
+        (["--load", "nan"], "no list of numbers above 0"),
+        (["--rate", "1e300"], "no list of numbers above 0 and up to 1e+06"),
+        (["--rate", "1e-20"], "at most 1e+09 s can be simulated"),
+        (["--skip", "nan"], "nan is not a number"),
+        (["--deadline", "nan"], "nan is not a number"),
+        (["--deadline", "inf"], "is not in the range"),
+        (["--slo-ttft", "nan"], "nan is not a number"),
+        (["--slo-itl", "inf"], "is not in the range"),
+        (["--kv-tokens", "1000000000000"], "is not in the range"),
+        (["--max-num-seqs", "1000000000"], "is not in the range"),
+        (["--prompt", "lognormal:1e308:1e200"], "lognormal needs 2 numbers from"),
+        (["--kv-tokens", "16"], "request 1: "),
         (["--plot", "out.gif"], "must end with one of .png, .svg, .pdf"),
         (["--max-chunk-tokens", "0"], "--max-chunk-tokens"),
     ],
@@ -147,9 +182,9 @@ def test_a_plot_without_matplotlib_is_refused_before_any_work(
     assert result.exit_code == 2
 
 
-def test_requests_of_which_none_fits_are_refused(tmp_path: Path) -> None:
+def test_a_request_that_does_not_fit_is_named(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("at_s,num_prompt,num_answer\n1,300,4\n2,300,4\n")
     result = simulate("--trace", trace)
-    assert "not one of the requests fits the limits" in result.stderr
+    assert "trace.csv line 2: a prompt of 300 tokens and an answer of 4 exceed" in result.stderr
     assert result.exit_code == 2

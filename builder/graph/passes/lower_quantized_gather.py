@@ -1,17 +1,17 @@
-"""A lookup in an int8 table dequantizes the rows it looks up instead of the table.
+"""A lookup in a quantized table dequantizes the rows it looks up instead of the table.
 
-1. `Gather(DequantizeLinear(packed, scale), ids)` along the first axis becomes a gather of the rows' blocks
+1. `Gather(DequantizeLinear(packed, scale, zero?), ids)` along the first axis becomes a gather of the rows' blocks
    and scales, `(blocks - 128) * scale`, reshaped to `[T, in]`.
-2. The blocks are those of `lower_int8_linear`, so that a tied head shares them.
+2. The blocks are those of `lower_quantized_linear`, so that a tied head shares them.
 """
 
 import onnx_ir as ir
 
 from builder.graph.emit import Emitter
-from builder.graph.passes.lower_int8_linear import OFFSET, blocks_of, dequantize_of
+from builder.graph.passes.lower_quantized_linear import OFFSET, blocks_of, dequantize_of
 
 
-class LowerInt8Gather(ir.passes.InPlacePass):
+class LowerQuantizedGather(ir.passes.InPlacePass):
     """See the rules at the top of the file."""
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
@@ -31,10 +31,10 @@ class LowerInt8Gather(ir.passes.InPlacePass):
 def _rewrite(graph: ir.Graph, node: ir.Node) -> None:
     dequantize = dequantize_of(node.inputs[0])
     assert dequantize is not None
-    (packed, scale), ids = dequantize.inputs, node.inputs[1]
+    packed, scale, ids = dequantize.inputs[0], dequantize.inputs[1], node.inputs[1]
     assert packed is not None
     assert packed.shape is not None
-    blocks = blocks_of(graph, packed, dequantize.attributes.get_int("block_size", 0))
+    blocks = blocks_of(graph, dequantize)
     size_in = int(packed.shape[1])  # type: ignore[arg-type]
     emit = Emitter()
     rows = emit("Cast", emit("Gather", blocks, ids, axis=0), to=ir.DataType.FLOAT)

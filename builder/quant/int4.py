@@ -1,0 +1,62 @@
+"""INT4 weights, symmetric: a weight is `q * scale` with q from -8 to 7, one float32 scale per group of inputs.
+
+The scale is the one, of some near the largest weight / -8, that leaves the smallest squared error, refined to the best
+for its numbers.
+"""
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from builder.quant.groups import Float32, Parts, pack_by_groups, spread
+
+NAME = "int4"
+HEAD, HEAD_GROUP = "int8", 32
+"""Format of the output head: a third of the error of a model in 4 bits came from it."""
+BITS = 4
+GROUP = 32
+GROUPS = (32, 64, 128)
+TARGETS = ("cpu", "portable")
+IS_ROTATED = False
+HAS_ZERO_POINTS = False
+LEAST, MOST = -8, 7
+STRETCHES = (1.0, 0.75, 0.8, 0.85, 0.9, 0.95, 1.05, 1.1, 1.15)
+"""Scales tried, as multiples of the largest weight / -8. Below 1 large weights are clipped and all others finer."""
+
+
+def pack(weight: Float32, group: int = GROUP) -> Parts:
+    """Quantize `[out, in]` to int4 of the same shape and scales `[out, groups]`.
+
+    A group of zeros gets scale 0 and gives back exact zeros.
+    """
+    return pack_by_groups(weight, group, _pack)
+
+
+def unpack(packed: NDArray[np.generic], scales: NDArray[np.generic], group: int = GROUP) -> Float32:
+    """Give back float32 weights `[out, in]`: the reference of the format."""
+    weight: Float32 = packed.astype(np.float32) * spread(scales, group, packed.shape[1])
+    return weight
+
+
+def _pack(groups: Float32) -> Parts:
+    index = np.abs(groups).argmax(axis=2, keepdims=True)
+    widest = np.take_along_axis(groups, index, axis=2)[:, :, 0] / np.float32(LEAST)
+    best = np.full(widest.shape, -1, np.float32)
+    numbers, scales = np.zeros(groups.shape, np.int8), np.zeros(widest.shape, np.float32)
+    for stretch in STRETCHES:
+        tried = _rounded(groups, widest * np.float32(stretch))
+        along = np.einsum("rgk,rgk->rg", tried, groups)
+        squares = np.einsum("rgk,rgk->rg", tried, tried)
+        safe = np.where(squares > 0, squares, np.float32(1))
+        explained = along * along / safe  # what is left of the squared weights is the squared error
+        better = explained > best
+        best = np.where(better, explained, best)
+        scales = np.where(better, along / safe, scales)
+        numbers = np.where(better[:, :, None], tried.astype(np.int8), numbers)
+    return numbers.astype(ml_dtypes.int4), scales
+
+
+def _rounded(groups: Float32, scales: Float32) -> Float32:
+    safe = np.where(scales != 0, scales, np.float32(1))
+    rounded: Float32 = np.clip(np.rint(groups / safe[:, :, None]), LEAST, MOST)
+    return rounded

@@ -1,0 +1,190 @@
+"""Compile for the native CPU engine: a plan of fused operations, and weights packed for its kernels.
+
+The same files serve every instruction set: which kernels run is decided where the engine is opened.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder.artifact.config import KVGeometry, KVGroup, ModelConfig
+from builder.artifact.manifest import Binding, EngineRecord
+from builder.artifact.weights import WeightSpec, write_weights
+from builder.errors import UnsupportedError
+from builder.graph.graph import LoweredGraph, QuantizedGraph
+from builder.quant import FORMATS
+from builder.quant.plan import BFLOAT16, FLOAT32
+from builder.targets.compiler import TargetOptions
+from builder.targets.cpu import native, plan
+from builder.targets.cpu.lowering import Lowering
+from builder.targets.cpu.packing import Packed
+from builder.targets.cpu.plan import Form
+
+NAME = "cpu"
+DTYPES = ("float32", "bfloat16")
+QUANTS = ("none", *(name for name, rules in FORMATS.items() if NAME in rules.TARGETS))
+KV = {
+    FLOAT32: "keys and values float32",
+    BFLOAT16: "keys and values bfloat16",
+    "int8": "keys and values int8 with a float32 scale per token and head",
+}
+"""Stored precisions of keys and values, and what to say of them."""
+MAX_HEAD_DIM = 256
+RUN = 16
+"""Tokens that lie together in a block."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredPlan(LoweredGraph):
+    """A graph as a plan, and the weights that it names by index."""
+
+    program: plan.Program
+    weights: tuple[Packed, ...]
+
+
+def check(config: ModelConfig, options: TargetOptions) -> None:
+    """Refuse what the engine has no kernels for, and a machine that can't try what it built.
+
+    Raises:
+        UnsupportedError: names the option, and what the target supports.
+    """
+    _require("dtype", options.dtype, DTYPES)
+    _require("quant", options.quant, QUANTS)
+    if options.kv is not None:
+        _require("--kv", options.kv, tuple(KV))
+    if options.tp != 1:
+        raise UnsupportedError(
+            f"target {NAME} does not support --tp {options.tp} yet; supported: --tp 1"
+        )
+    if config.head_dim % 2 or config.head_dim > MAX_HEAD_DIM:
+        raise UnsupportedError(
+            f"target {NAME} does not support head size {config.head_dim}; supported: even sizes up to {MAX_HEAD_DIM}"
+        )
+    native.library()
+
+
+def kv_geometry(config: ModelConfig, block_size: int, options: TargetOptions) -> KVGeometry:
+    """One group of all layers, in the precision that goes with the weights.
+
+    Raises:
+        UnsupportedError: blocks of this size have no layout.
+    """
+    if block_size % RUN:
+        raise UnsupportedError(
+            f"target {NAME} does not support --block-size {block_size}; supported: multiples of {RUN}"
+        )
+    layers = tuple(range(config.num_layers))
+    dtype = options.kv or (FLOAT32 if options.precision.name == FLOAT32 else BFLOAT16)
+    return KVGeometry(block_size, (KVGroup(layers, config.num_kv_heads, config.head_dim, dtype),))
+
+
+def lower(graph: QuantizedGraph, kv: KVGeometry) -> LoweredPlan:
+    """Turn the graph into a plan.
+
+    Raises:
+        UnsupportedError: an operation has no kernel.
+    """
+    lowering = Lowering(graph, kv)
+    program = lowering.program()
+    return LoweredPlan(
+        graph.model,
+        graph.config,
+        kv,
+        graph.requested,
+        lowering.realized,
+        program,
+        tuple(lowering.weights.all),
+    )
+
+
+def compile(  # noqa: A001 - the verb of the Compiler protocol
+    graph: LoweredGraph, folder: Path, advance: Callable[[int], None]
+) -> EngineRecord:
+    """Write `weights/cpu.rank0.safetensors` and `engines/cpu/rank0.plan`."""
+    assert isinstance(graph, LoweredPlan)
+    path, weights = Path("engines") / NAME / "rank0.plan", Path("weights") / "cpu.rank0.safetensors"
+    for relative in (path, weights):
+        (folder / relative).parent.mkdir(parents=True, exist_ok=True)
+    specs = [WeightSpec(w.name, "U8", (w.num_bytes,), w.read) for w in graph.weights]
+    places = write_weights(folder / weights, specs, advance)
+    _forget(folder / weights)
+    ranges = [
+        plan.WeightRange(*places[w.name], w.form, w.group, w.size_out, w.size_in)
+        for w in graph.weights
+    ]
+    size = (folder / weights).stat().st_size
+    (folder / path).write_bytes(plan.encode(graph.program, ranges, size))
+    return EngineRecord(
+        target=NAME,
+        rank=0,
+        path=path.as_posix(),
+        weights=weights.as_posix(),
+        inputs=(*_step_bindings(), _pool_binding(graph.kv)),
+        outputs=(Binding("logits", "float", ("J", graph.config.vocab_size)),),
+        requested=graph.requested,
+        realized=graph.realized,
+        compute=_compute(graph),
+    )
+
+
+def tools() -> dict[str, str]:
+    """Give the version of the plan's format; no library has a say in its bytes."""
+    return {"cpu-plan": str(plan.VERSION)}
+
+
+def _forget(path: Path) -> None:
+    """Let the system drop what it holds of a file, in the small pages of writing: who maps it reads huge ones."""
+    if hasattr(os, "posix_fadvise"):
+        with path.open("rb") as stream:
+            os.fsync(stream.fileno())
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _compute(graph: LoweredPlan) -> str:
+    """Say in what precision the engine computes."""
+    (group,) = graph.kv.groups
+    attention = KV[group.dtype]
+    if group.dtype != FLOAT32:
+        attention += ", queries and attention weights bfloat16 where the machine multiplies that"
+    attention += "; all else float32"
+    kinds = dict.fromkeys((w.form, w.group) for w in graph.weights if w.form != Form.FLOAT32)
+    if not kinds:
+        return "float32 throughout" if group.dtype == FLOAT32 else f"float32 weights; {attention}"
+    if Form.BFLOAT16 in {form for form, _ in kinds}:
+        return f"bfloat16 weights; the activations of linear layers are rounded to bfloat16; {attention}"
+    stored = " and ".join(
+        f"{form.name.lower()} weights with a half-precision scale per {group} inputs"
+        for form, group in kinds
+    )
+    groups = sorted({b.group for b in graph.program.buffers if b.form == Form.INT8})
+    shared = " or ".join(map(str, groups))
+    return (
+        f"{stored}; the activations of their layers are rounded to int8 per {shared}; {attention}"
+    )
+
+
+def _require(option: str, value: str, supported: tuple[str, ...]) -> None:
+    if value not in supported:
+        raise UnsupportedError(
+            f"target {NAME} does not support {option} {value}; supported: {', '.join(supported)}"
+        )
+
+
+def _step_bindings() -> tuple[Binding, ...]:
+    shapes: dict[str, tuple[int | str, ...]] = {
+        "token_ids": ("T",),
+        "positions": ("T",),
+        "query_start": ("S+1",),
+        "seq_lens": ("S",),
+        "block_tables": ("S", "B"),
+        "slot_mapping": ("T",),
+        "logit_rows": ("J",),
+    }
+    return tuple(Binding(name, "int32", shape) for name, shape in shapes.items())
+
+
+def _pool_binding(kv: KVGeometry) -> Binding:
+    (group,) = kv.groups
+    shape = ("N", len(group.layers), 2, group.num_kv_heads, kv.block_size, group.head_dim)
+    return Binding("kv_pool", group.dtype, shape)

@@ -1,0 +1,66 @@
+// The engine: a checked plan, its buffers, the KV pool and a team of threads; runs one step per call.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "builder/targets/cpu/native/plan.h"
+#include "builder/targets/cpu/native/tiling.h"
+#include "plugins/native/team.h"
+
+namespace forerun {
+
+struct EngineLimits {
+  int32_t max_num_tokens, max_num_seqs, max_logit_rows, max_seq_len, num_blocks, num_threads;
+};
+
+// Zeroed pages of the system, given back at the end.
+class Pages {
+ public:
+  explicit Pages(int64_t num_bytes);
+  ~Pages();
+  Pages(Pages&& other) noexcept : data_(other.data_), num_bytes_(other.num_bytes_) { other.data_ = nullptr; }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  char* data() const { return data_; }  // null when there is no memory
+
+ private:
+  char* data_;
+  int64_t num_bytes_;
+};
+
+class Engine {
+ public:
+  // Plan and weights must live as long as the engine.
+  Engine(const Plan& plan, const char* weights, EngineLimits limits, const Build& build);
+
+  std::string problem() const { return problem_; }  // empty, or why it can't run
+  // Gives what is wrong with a step, or an empty text when it ran.
+  std::string run(const StepInputs& inputs, const StepOutputs& outputs, const int32_t* copies, int32_t num_copies);
+  const float* logits(int32_t row) const;
+  const int64_t* times_ns() const { return times_; }
+  const Build& build() const { return build_; }
+
+ private:
+  std::string check(const StepInputs& inputs) const;
+  std::string check_places(const StepInputs& inputs) const;
+  void copy_blocks(const int32_t* copies, int32_t num_copies);
+  void allocate();
+  void count_times();
+
+  Plan plan_;
+  EngineLimits limits_;
+  const Build& build_;
+  std::string problem_;
+  std::vector<Pages> pages_;
+  std::vector<Buffer> buffers_;
+  std::vector<char*> scratch_;
+  std::vector<int32_t> sizes_;
+  Tiling tiling_;
+  Step step_{};
+  int32_t group_ = 1, logits_ = NOTHING;
+  int64_t max_positions_ = 1 << 30, block_bytes_ = 0;
+  int64_t times_[NUM_OP_CODES] = {};  // by OpCode, summed over all steps
+  Team team_;
+};
+
+}  // namespace forerun

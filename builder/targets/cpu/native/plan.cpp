@@ -1,0 +1,172 @@
+#include "builder/targets/cpu/native/plan.h"
+
+#include <cstring>
+
+namespace forerun {
+namespace {
+
+constexpr int32_t MAX_SIZE = 1 << 24;
+constexpr int32_t MAX_HEAD_DIM = 256;
+constexpr int32_t MAX_SCRATCH_WIDTH = SCRATCH_BYTES / 2 / sizeof(float);  // of rows that pass through scratch memory
+
+int64_t up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+bool in_range(int64_t value, int64_t least, int64_t most) { return least <= value && value <= most; }
+bool is_group(int32_t group) { return in_range(group, 32, 256) && (group == 32 || group % 64 == 0); }  // in a row
+bool is_integer(int32_t form) { return in_range(form, (int32_t)Form::int8, (int32_t)Form::uint4); }
+bool is_float(int32_t form) { return in_range(form, (int32_t)Form::float32, (int32_t)Form::bfloat16); }
+
+bool is_right(const BufferSpec& buffer) {
+  if (!in_range(buffer.rows, 0, 1) || !in_range(buffer.width, 1, MAX_SIZE) || buffer.width % 16) return false;
+  if (is_float(buffer.form)) return buffer.group == 0;
+  return buffer.form == (int32_t)Form::int8 && is_group(buffer.group) && buffer.width % buffer.group == 0;
+}
+
+bool is_right(const WeightSpec& weight, int64_t weights_bytes) {
+  if (weight.offset < 0 || weight.num_bytes < 0 || weight.offset % 64 || weight.offset > weights_bytes) return false;
+  if (weight.num_bytes > weights_bytes - weight.offset) return false;
+  if (!in_range(weight.size_out, 1, MAX_SIZE) || !in_range(weight.size_in, 1, MAX_SIZE)) return false;
+  if (weight.form == (int32_t)Form::bfloat16 && weight.size_in % 32) return false;
+  if (is_float(weight.form)) return weight.group == 0;
+  return is_integer(weight.form) && weight.group >= 32 && weight.group % 32 == 0 && weight.size_in % weight.group == 0;
+}
+
+// Looks at one operation; every number that a kernel takes on trust is compared with what it indexes.
+struct Checker {
+  const Plan& plan;
+  const Operation& op;
+
+  bool has_buffer(int32_t id) const { return in_range(id, 0, plan.header->num_buffers - 1); }
+  bool has_weight(int32_t id) const { return in_range(id, 0, plan.header->num_weights - 1); }
+  const BufferSpec& buffer(int32_t id) const { return plan.buffers[id]; }
+  const WeightSpec& weight(int32_t id) const { return plan.weights[id]; }
+  bool is_float(int32_t id, int64_t width) const {
+    return has_buffer(id) && buffer(id).form == (int32_t)Form::float32 && buffer(id).width >= width;
+  }
+  bool is_vector(int32_t id, int64_t size) const {
+    return has_weight(id) && weight(id).form == (int32_t)Form::float32 && weight(id).num_bytes >= 4 * size;
+  }
+  bool has_rows(int32_t id, int32_t rows) const { return has_buffer(id) && buffer(id).rows == rows; }
+  bool is_packed(int32_t id) const {
+    return has_weight(id) && weight(id).num_bytes >= panel_weight_bytes(weight(id));
+  }
+
+  bool embedding() const {
+    return op.rows == 0 && has_rows(op.out, 0) && is_packed(op.weight) && is_float(op.out, op.size_out) &&
+           in_range(op.size_out, 1, weight(op.weight).size_in) &&
+           weight(op.weight).size_out >= plan.header->geometry.vocab_size;
+  }
+  bool layer_norm() const { return rms_norm() && (op.bias == NOTHING || is_vector(op.bias, up(op.size_in, 16))); }
+  bool rms_norm() const {
+    const int64_t width = up(op.size_in, 16);
+    return is_float(op.in, width) && has_rows(op.out, op.rows) && (buffer(op.in).rows == op.rows || op.rows == 1) &&
+           op.size_in > 0 && is_vector(op.weight, width) && in_range(buffer(op.out).width, width, MAX_SCRATCH_WIDTH);
+  }
+  // A float row may be wider than the weight; quantized rows lie in blocks that the width decides.
+  static bool takes(const WeightSpec& w, const BufferSpec& in) {
+    if (is_integer(w.form)) return in.form == (int32_t)Form::int8 && in.width == w.size_in && w.group % in.group == 0;
+    return in.form == w.form && in.width >= w.size_in;
+  }
+  bool linear() const {
+    if (!is_packed(op.weight) || !has_rows(op.in, op.rows) || !has_rows(op.out, op.rows)) return false;
+    const WeightSpec& w = weight(op.weight);
+    const BufferSpec &in = buffer(op.in), &out = buffer(op.out);
+    const bool is_gate = op.epilogue == (int32_t)Epilogue::gate, activates = op.epilogue == (int32_t)Epilogue::activate;
+    const int64_t width = up(w.size_out, 16) / (is_gate ? 2 : 1);
+    if (!takes(w, in) || !in_range(op.epilogue, 0, 3) || !in_range(op.activation, 0, 3) || out.width < width) return false;
+    if (!is_gate && !activates && out.form != (int32_t)Form::float32) return false;
+    if (is_gate && w.size_out % (out.group ? 2 * out.group : 32)) return false;
+    if (activates && w.size_out % (out.group ? out.group : 16)) return false;
+    if (op.bias != NOTHING && !is_vector(op.bias, up(w.size_out, 16))) return false;
+    const bool adds = op.epilogue == (int32_t)Epilogue::add;
+    return adds == (op.other != NOTHING) && (!adds || (is_float(op.other, width) && has_rows(op.other, op.rows)));
+  }
+  bool heads() const {
+    const Geometry& g = plan.header->geometry;
+    return op.rows == 0 && op.num_kv_heads == g.num_kv_heads && op.head_dim == g.head_dim && op.num_heads > 0 &&
+           op.num_heads < MAX_SIZE / MAX_HEAD_DIM && op.num_heads % op.num_kv_heads == 0 &&
+           op.num_heads / op.num_kv_heads <= 16384 && in_range(op.layer, 0, g.num_layers - 1) &&
+           in_range(op.rope_dim, 0, op.head_dim) && op.rope_dim % 2 == 0 && in_range(op.pairs_neighbours, 0, 1) &&
+           (op.rope_dim == 0 || (is_vector(op.extra, 1) && is_vector(op.extra + 1, 1))) &&
+           has_rows(op.in, 0) && is_float(op.in, (int64_t)(op.num_heads + 2 * op.num_kv_heads) * op.head_dim);
+  }
+  bool attention() const {
+    if (!heads() || !has_rows(op.out, 0)) return false;
+    const int64_t width = (int64_t)op.num_heads * op.head_dim;
+    const BufferSpec& out = buffer(op.out);
+    if (op.window < 0 || !(op.soft_cap >= 0 && op.soft_cap < 1e6f)) return false;
+    if (out.form == (int32_t)Form::bfloat16) return false;
+    return out.width >= width && (out.form == (int32_t)Form::float32 || op.head_dim % out.group == 0);
+  }
+  bool row_answers() const { return op.rows == 1 && has_rows(op.in, 1) && op.size_in == plan.header->geometry.vocab_size && is_float(op.in, op.size_in); }
+  bool quantize() const {
+    return has_rows(op.in, op.rows) && has_rows(op.out, op.rows) && op.size_in > 0 && is_float(op.in, op.size_in) &&
+           in_range(buffer(op.out).width, op.size_in, MAX_SCRATCH_WIDTH);
+  }
+  bool is_right() const {
+    if (!in_range(op.rows, 0, 1)) return false;
+    switch ((OpCode)op.code) {
+      case OpCode::embedding: return embedding();
+      case OpCode::rms_norm: return rms_norm();
+      case OpCode::linear: return linear();
+      case OpCode::append: return heads();
+      case OpCode::attention: return attention();
+      case OpCode::row_answers: return row_answers();
+      case OpCode::quantize: return quantize();
+      case OpCode::layer_norm: return layer_norm();
+    }
+    return false;
+  }
+};
+
+bool is_right(const Geometry& g) {
+  return in_range(g.num_layers, 1, 100000) && in_range(g.num_kv_heads, 1, 65536) && in_range(g.head_dim, 1, MAX_HEAD_DIM) &&
+         in_range(g.kv_form, 0, 2) && in_range(g.block_size, 16, 1024) && g.block_size % 16 == 0 && in_range(g.vocab_size, 1, MAX_SIZE);
+}
+
+}  // namespace
+
+int64_t head_bytes_of(const Geometry& g) {
+  const int64_t depth = up(g.head_dim, 16);
+  if (g.kv_form == (int32_t)Form::int8) return g.block_size * (depth + 4);  // and a scale
+  return g.block_size * depth * (g.kv_form == (int32_t)Form::float32 ? 4 : 2);
+}
+
+int64_t row_bytes_of(const BufferSpec& buffer) {
+  if (is_float(buffer.form)) return up((buffer.form == (int32_t)Form::float32 ? 4 : 2) * (int64_t)buffer.width, 64);
+  return up(buffer.width, 64) + 8 * (int64_t)(buffer.width / buffer.group);  // a sixteenth of a block of 16 rows
+}
+
+int64_t panel_weight_bytes(const WeightSpec& weight) {
+  const int64_t panels = up(weight.size_out, 16) / 16;
+  if (is_float(weight.form)) return panels * (weight.form == (int32_t)Form::float32 ? 64 : 32) * weight.size_in;
+  const int64_t groups = weight.size_in / weight.group, scales = up(32 * groups, 64);
+  if (weight.form == (int32_t)Form::int8) return panels * (16 * (int64_t)weight.size_in + scales);
+  return panels * (8 * (int64_t)weight.size_in + scales + (weight.form == (int32_t)Form::uint4 ? up(16 * groups, 64) : 0));
+}
+
+std::string read_plan(const char* bytes, int64_t num_bytes, int64_t weights_bytes, Plan* plan) {
+  const auto* header = (const PlanHeader*)bytes;
+  if (num_bytes < (int64_t)sizeof(PlanHeader) || memcmp(header->magic, MAGIC, 8)) return "it is not a plan";
+  if (header->version != PLAN_VERSION)
+    return "it has version " + std::to_string(header->version) + ", this engine reads " + std::to_string(PLAN_VERSION);
+  if (!in_range(header->num_buffers, 1, 65536) || !in_range(header->num_weights, 1, MAX_SIZE) ||
+      !in_range(header->num_operations, 1, MAX_SIZE))
+    return "its tables have impossible sizes";
+  const int64_t expected = sizeof(PlanHeader) + sizeof(BufferSpec) * (int64_t)header->num_buffers +
+                           sizeof(WeightSpec) * (int64_t)header->num_weights + sizeof(Operation) * (int64_t)header->num_operations;
+  if (header->plan_bytes != num_bytes || expected != num_bytes) return "it is cut short or too long";
+  if (header->weights_bytes != weights_bytes) return "its weights are of another size";
+  if (!is_right(header->geometry)) return "its geometry can't be right";
+  *plan = {header, (const BufferSpec*)(header + 1), nullptr, nullptr};
+  plan->weights = (const WeightSpec*)(plan->buffers + header->num_buffers);
+  plan->operations = (const Operation*)(plan->weights + header->num_weights);
+  for (int32_t i = 0; i < header->num_buffers; i++)
+    if (!is_right(plan->buffers[i])) return "buffer " + std::to_string(i) + " can't be right";
+  for (int32_t i = 0; i < header->num_weights; i++)
+    if (!is_right(plan->weights[i], weights_bytes)) return "weight " + std::to_string(i) + " can't be right";
+  for (int32_t i = 0; i < header->num_operations; i++)
+    if (!Checker{*plan, plan->operations[i]}.is_right()) return "operation " + std::to_string(i) + " can't be right";
+  return "";
+}
+
+}  // namespace forerun

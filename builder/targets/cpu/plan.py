@@ -1,0 +1,199 @@
+"""The file format of a CPU plan: what `native/plan.h` reads, written with fixed-width little-endian numbers.
+
+A plan is a header, then tables of buffers, weights and operations without gaps. It holds no pointers and no
+numbers of the model: weights are ranges of a file that is mapped. The limits of the engine are not in it.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from builder.errors import ArtifactError
+
+MAGIC = b"FORERUNP"
+VERSION = 2
+NOTHING = -1
+"""For an optional buffer or weight."""
+_HEADER = struct.Struct("<8sI3i6i2q")
+_BUFFER = struct.Struct("<4i")
+_WEIGHT = struct.Struct("<2q4i")
+_OPERATION = struct.Struct("<16i2fif2i40x")
+
+
+class Code(IntEnum):
+    """What an operation does; see `plugins/`."""
+
+    EMBEDDING = 1
+    RMS_NORM = 2
+    LINEAR = 3
+    APPEND = 4
+    ATTENTION = 5
+    ROW_ANSWERS = 6
+    QUANTIZE = 7
+    LAYER_NORM = 8
+
+
+class Epilogue(IntEnum):
+    """What a linear operation does to its results on the way out."""
+
+    NONE = 0
+    ADD = 1
+    GATE = 2
+    ACTIVATE = 3
+
+
+class Activation(IntEnum):
+    """What an epilogue applies to gates, or to all its results; in the order of `plugins/linear/spec.py`."""
+
+    SILU = 0
+    GELU = 1
+    GELU_TANH = 2
+    RELU = 3
+
+
+class Form(IntEnum):
+    """How numbers are stored."""
+
+    FLOAT32 = 0
+    BFLOAT16 = 1
+    INT8 = 2
+    INT4 = 3
+    UINT4 = 4
+
+
+class Rows(IntEnum):
+    """Which rows of a step a buffer has."""
+
+    TOKENS = 0
+    LOGIT_ROWS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Rows of activations: float32, bfloat16, or int8 with a scale and a sum per group."""
+
+    rows: Rows
+    form: Form
+    width: int
+    """Numbers per row, padded as the weight that reads them."""
+    group: int = 0
+
+    def holds_heads(self, head_dim: int, size: int) -> bool:
+        """Tell whether attention can write here: each head fills whole groups, and all heads the row."""
+        if self.form == Form.INT8:
+            return head_dim % self.group == 0 and size == self.width
+        return self.form == Form.FLOAT32
+
+
+@dataclass(frozen=True, slots=True)
+class WeightRange:
+    """A packed weight in the file of weights; sizes are as padded, a group is one of its input's or several."""
+
+    offset: int
+    num_bytes: int
+    form: Form
+    group: int
+    size_out: int
+    size_in: int
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One step of the plan. Buffers and weights are indices into their tables; what an operation lacks stays empty."""
+
+    code: Code
+    rows: Rows = Rows.TOKENS
+    input: int = NOTHING
+    output: int = NOTHING
+    other: int = NOTHING
+    """Buffer that is added."""
+    weight: int = NOTHING
+    bias: int = NOTHING
+    extra: int = NOTHING
+    """Weight with the cosines of a rope; the next weight holds the sines."""
+    epilogue: Epilogue = Epilogue.NONE
+    layer: int = 0
+    size_in: int = 0
+    size_out: int = 0
+    num_heads: int = 0
+    num_kv_heads: int = 0
+    head_dim: int = 0
+    rope_dim: int = 0
+    """Dimensions of a head that are rotated; 0 for none."""
+    eps: float = 0.0
+    scale: float = 1.0
+    """Of attention scores, or of a weight's stored scales."""
+    window: int = 0
+    """Positions that attention sees, its own included; 0 for all."""
+    soft_cap: float = 0.0
+    """Bound of attention scores; 0 for none."""
+    activation: Activation = Activation.SILU
+    """Of an epilogue that has one."""
+    pairs_neighbours: bool = False
+    """A rope turns dimension 2 i with 2 i + 1, not i with i + rope_dim / 2."""
+
+    def encode(self) -> bytes:
+        """Give the 128 bytes of the file format."""
+        numbers = [getattr(self, name) for name in self.__slots__]
+        return _OPERATION.pack(*numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """How the KV pool is cut, and the size of the vocabulary."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    kv_form: Form
+    block_size: int
+    vocab_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Buffers and operations; weights are counted by index and placed when they are written."""
+
+    geometry: Geometry
+    buffers: tuple[Buffer, ...]
+    operations: tuple[Operation, ...]
+
+
+def encode(program: Program, weights: Sequence[WeightRange], weights_bytes: int) -> bytes:
+    """Give the plan's file. `weights_bytes` is the size of the whole file of weights."""
+    body = b"".join(
+        [
+            *(_BUFFER.pack(b.rows, b.form, b.width, b.group) for b in program.buffers),
+            *(
+                _WEIGHT.pack(w.offset, w.num_bytes, w.form, w.group, w.size_out, w.size_in)
+                for w in weights
+            ),
+            *(operation.encode() for operation in program.operations),
+        ]
+    )
+    counts = (len(program.buffers), len(weights), len(program.operations))
+    g = program.geometry
+    cut = (g.num_layers, g.num_kv_heads, g.head_dim, g.kv_form, g.block_size, g.vocab_size)
+    total = _HEADER.size + len(body)
+    return _HEADER.pack(MAGIC, VERSION, *counts, *cut, weights_bytes, total) + body
+
+
+def read_geometry(plan: bytes) -> Geometry:
+    """Read how a plan cuts its pool; the engine checks everything else.
+
+    Raises:
+        ArtifactError: it is no plan, of another version, or cut short.
+    """
+    if len(plan) < _HEADER.size or not plan.startswith(MAGIC):
+        raise ArtifactError("the engine's file is not a plan; compile the model again")
+    _, version, _, _, _, *cut, _, size = _HEADER.unpack_from(plan)
+    if version != VERSION:
+        raise ArtifactError(
+            f"the engine's plan has version {version}, this version of Forerun reads {VERSION}; "
+            "compile the model again with this version"
+        )
+    layers, heads, head_dim, kv_form, block_size, vocab_size = cut
+    if size != len(plan) or kv_form not in tuple(Form):
+        raise ArtifactError("the engine's plan is cut short or altered; compile the model again")
+    return Geometry(layers, heads, head_dim, Form(kv_form), block_size, vocab_size)

@@ -1,0 +1,233 @@
+"""Read patterns in a quantized graph: weights behind DequantizeLinear, views, activations, who reads a value.
+
+It knows ONNX operations and nothing of plans.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypedDict
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from builder.errors import UnsupportedError
+from builder.targets.cpu.packing import MOST_ACTIVATIONS, Matrix
+from builder.targets.cpu.panels import Parts, padded
+from builder.targets.cpu.plan import Activation, Form
+from plugins.paged_attention import spec
+
+FORMS = {
+    ir.DataType.FLOAT: Form.FLOAT32,
+    ir.DataType.BFLOAT16: Form.BFLOAT16,
+    ir.DataType.INT8: Form.INT8,
+    ir.DataType.INT4: Form.INT4,
+    ir.DataType.UINT4: Form.UINT4,
+}
+"""Stored precision of a weight by its element type."""
+
+VIEWS = ("Reshape", "Unsqueeze", "Squeeze")
+"""Operations that only rename the axes of rows."""
+
+
+GELUS = {"none": Activation.GELU, "tanh": Activation.GELU_TANH}
+"""Kinds of GELU, by the value of ONNX's attribute `approximate`."""
+
+
+class AttentionAttributes(TypedDict):
+    """The attributes of PagedAttention that an operation has under the same names."""
+
+    scale: float
+    window: int
+    soft_cap: float
+
+
+def source(value: ir.Value) -> ir.Value:
+    """Follow a value back through views."""
+    while (node := value.producer()) is not None and node.op_type in VIEWS:
+        assert node.inputs[0] is not None
+        value = node.inputs[0]
+    return value
+
+
+def readers(value: ir.Value) -> Iterator[ir.Node]:
+    """Give the operations that read a value, through views."""
+    for node, index in value.uses():
+        if node.op_type in VIEWS and index == 0:
+            yield from readers(node.outputs[0])
+        else:
+            yield node
+
+
+def made_by(value: ir.Value, op_type: str) -> ir.Node | None:
+    """Give the node that makes a value, if it is of this type."""
+    node = source(value).producer()
+    return node if node is not None and node.op_type == op_type else None
+
+
+def operand(node: ir.Node, index: int) -> ir.Value:
+    """Give an input that must be there."""
+    value = node.inputs[index]
+    assert value is not None, f"{node.op_type} has no input {index}"
+    return value
+
+
+def matrix(value: ir.Value) -> Matrix:
+    """Describe a weight `[out, in]` of the graph, whichever form it has.
+
+    Raises:
+        UnsupportedError: it is no weight.
+    """
+    node = value.producer()
+    parts = [value] if node is None else [part for part in node.inputs if part is not None]
+    if not all(part.is_initializer() for part in parts) or parts[0].dtype not in FORMS:
+        raise UnsupportedError(f"target cpu can't multiply by {value.name}, which is no weight")
+    size_out, size_in = sizes(parts[0])
+
+    def read() -> Parts:
+        return tuple(numbers(part).reshape(size_out, -1) for part in parts)
+
+    name, form = str(parts[0].name).removesuffix(".packed"), FORMS[parts[0].dtype]
+    group = 0
+    if node is not None and node.op_type == "DequantizeLinear":
+        group = node.attributes.get_int("block_size", padded(size_in, MOST_ACTIVATIONS))
+    return Matrix(name, form, group, size_out, size_in, read)
+
+
+@dataclass(frozen=True, slots=True)
+class Activated:
+    """A projection whose results are bent."""
+
+    kind: Activation
+    gemm: ir.Node
+    nodes: tuple[ir.Node, ...]
+    """All that the activation consists of, the last one first."""
+
+
+def activated(value: ir.Value) -> Activated | None:
+    """Find the Gemm whose activation a value is, if it is that.
+
+    Raises:
+        UnsupportedError: it is a GELU of a kind that has no kernel.
+    """
+    node = source(value).producer()
+    if node is None or node.op_type not in ("Mul", "Gelu", "Relu"):
+        return None
+    if node.op_type == "Mul":
+        return _silu(node)
+    gemm = made_by(operand(node, 0), "Gemm")
+    if gemm is None:
+        return None
+    if node.op_type == "Relu":
+        return Activated(Activation.RELU, gemm, (node,))
+    kind = node.attributes.get_string("approximate", "none")
+    if kind not in GELUS:
+        raise UnsupportedError(
+            f"target cpu does not support Gelu with approximate {kind}; supported: {', '.join(GELUS)}"
+        )
+    return Activated(GELUS[kind], gemm, (node,))
+
+
+def gated(node: ir.Node) -> tuple[Activated, ir.Node] | None:
+    """Give the gate and the Gemm of its factor, if a Mul is their product."""
+    for act, other in ((0, 1), (1, 0)):
+        up, gate = made_by(operand(node, other), "Gemm"), activated(operand(node, act))
+        if up is not None and gate is not None:
+            return gate, up
+    return None
+
+
+def _silu(node: ir.Node) -> Activated | None:
+    """Read x * sigmoid(x)."""
+    for plain, bent in ((0, 1), (1, 0)):
+        sigmoid = made_by(operand(node, bent), "Sigmoid")
+        if sigmoid is not None and operand(sigmoid, 0) is operand(node, plain):
+            gemm = made_by(operand(node, plain), "Gemm")
+            return None if gemm is None else Activated(Activation.SILU, gemm, (node, sigmoid))
+    return None
+
+
+def check_axis(node: ir.Node) -> None:
+    """Refuse a norm of anything but whole rows.
+
+    Raises:
+        UnsupportedError: names the axis.
+    """
+    axis = node.attributes.get_int("axis", -1)
+    if axis not in (-1, 1):
+        raise UnsupportedError(
+            f"target cpu does not support {node.op_type} from axis {axis}; supported: -1"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """How queries and keys are turned; tables are `[positions, dims / 2]`."""
+
+    dims: int
+    pairs_neighbours: bool
+    cosines: ir.Value
+    sines: ir.Value
+
+
+def rotation(attention: ir.Node, head_dim: int) -> Rotation | None:
+    """Read the rotary embedding of queries and keys, if there is one.
+
+    Raises:
+        UnsupportedError: they are turned differently.
+    """
+    query, key = (_rotation(operand(attention, index), head_dim) for index in (0, 1))
+    if query != key:
+        raise UnsupportedError("target cpu can't turn queries and keys differently")
+    return query
+
+
+def _rotation(value: ir.Value, head_dim: int) -> Rotation | None:
+    node = made_by(value, "RotaryEmbedding")
+    if node is None:
+        return None
+    dims = node.attributes.get_int("rotary_embedding_dim", 0) or head_dim
+    pairs_neighbours = bool(node.attributes.get_int("interleaved", 0))
+    return Rotation(dims, pairs_neighbours, operand(node, 1), operand(node, 2))
+
+
+def attention_attributes(node: ir.Node, head_dim: int) -> AttentionAttributes:
+    """Read the attributes of PagedAttention.
+
+    Raises:
+        UnsupportedError: there is one without a kernel.
+    """
+    unknown = sorted(set(node.attributes) - set(spec.ATTRIBUTES))
+    if unknown:
+        raise UnsupportedError(
+            f"target cpu does not support PagedAttention with {unknown[0]}; supported: {', '.join(spec.ATTRIBUTES)}"
+        )
+    return {
+        "scale": node.attributes.get_float("scale", head_dim**-0.5),
+        "window": node.attributes.get_int("window", 0),
+        "soft_cap": node.attributes.get_float("soft_cap", 0.0),
+    }
+
+
+def sizes(value: ir.Value) -> tuple[int, int]:
+    """Give the shape of a matrix."""
+    assert value.shape is not None
+    size_out, size_in = (int(size) for size in value.shape)  # type: ignore[arg-type]
+    return size_out, size_in
+
+
+def numbers(value: ir.Value) -> NDArray[np.generic]:
+    """Read a weight's numbers."""
+    assert value.const_value is not None
+    return value.const_value.numpy()
+
+
+def sizes_of_vector(value: ir.Value) -> int:
+    """Give the length of a vector."""
+    assert value.shape is not None
+    return int(value.shape[0])  # type: ignore[arg-type]
+
+
+def joined_numbers(values: list[ir.Value]) -> NDArray[np.generic]:
+    """Read vectors one after another."""
+    return np.concatenate([numbers(value) for value in values])

@@ -1,0 +1,1 @@
+"""Layer norm of rows."""

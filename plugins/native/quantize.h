@@ -1,0 +1,75 @@
+// Activations as int8 with a scale per group, the form that integer products take.
+//
+// Quantized rows lie in memory in blocks of 16, padded to 64 bytes: int8 numbers [16][width, padded to 64], float scales
+// [groups][16], int32 sums of the numbers [groups][16]. A number is round(x / scale) with scale = max |x| / 127 over its
+// group. A group that holds a NaN or an infinity gets a NaN for its scale, which then shows in every result.
+#pragma once
+#include "plugins/native/vector.h"
+
+namespace FORERUN_ISA {
+
+constexpr int BLOCK_ROWS = 16;
+
+struct QuantizedBlock {
+  int64_t width;  // a multiple of the group
+  int group;
+  FORERUN_INLINE_MEMBER int64_t num_groups() const { return width / group; }
+  FORERUN_INLINE_MEMBER int64_t stride() const { return round_up(width, 64); }
+  FORERUN_INLINE_MEMBER int64_t scales_at() const { return BLOCK_ROWS * stride(); }
+  FORERUN_INLINE_MEMBER int64_t sums_at() const { return scales_at() + 4 * BLOCK_ROWS * num_groups(); }
+  FORERUN_INLINE_MEMBER int64_t num_bytes() const { return sums_at() + 4 * BLOCK_ROWS * num_groups(); }
+};
+
+FORERUN_INLINE void store_int8(int8_t* to, Ints value) {
+#if defined(__AVX512F__)
+  _mm_storeu_si128((__m128i*)to, _mm512_cvtepi32_epi8((__m512i)value));
+#else
+  for (int i = 0; i < LANES; i++) to[i] = (int8_t)value[i];
+#endif
+}
+
+FORERUN_INLINE int32_t sum_ints(Ints value) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_add_epi32((__m512i)value);
+#else
+  int32_t total = 0;
+  for (int i = 0; i < LANES; i++) total += value[i];
+  return total;
+#endif
+}
+
+FORERUN_INLINE float largest_lane(Floats value) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_max_ps((__m512)value);
+#else
+  return largest(value);
+#endif
+}
+
+// Quantizes the numbers of group `index` of a row; `rows` are all rows, from the first block on.
+FORERUN_INLINE void quantize_group(const float* from, char* rows, QuantizedBlock layout, int64_t row, int64_t index) {
+  Floats peak{};
+  Ints poison{};
+  for (int i = 0; i < layout.group; i += LANES) {
+    const Floats value = load(from + i);
+    peak = larger(peak, magnitude(value));
+    poison |= (Ints)(value * 0.0f != Floats{});
+  }
+  const float top = largest_lane(peak);
+  const bool is_poisoned = has_any(poison);
+  const float scale = is_poisoned ? NAN : top / 127.0f;
+  const Floats inverse = all(top > 0 && !is_poisoned ? 127.0f / top : 0.0f);
+  char* block = rows + row / BLOCK_ROWS * layout.num_bytes();
+  const int64_t place = row % BLOCK_ROWS;
+  int8_t* to = (int8_t*)block + place * layout.stride() + index * layout.group;
+  Ints total{};
+  for (int i = 0; i < layout.group; i += LANES) {
+    const Ints value = is_poisoned ? Ints{} : rounded(load(from + i) * inverse);
+    store_int8(to + i, value);
+    total += value;
+  }
+  ((float*)(block + layout.scales_at()))[BLOCK_ROWS * index + place] = scale;
+  ((int32_t*)(block + layout.sums_at()))[BLOCK_ROWS * index + place] = sum_ints(total);
+}
+
+}  // namespace FORERUN_ISA

@@ -1,0 +1,93 @@
+// How keys and values of one block and one KV head lie in the pool, and how a token's are written.
+//
+// A block is cut in runs of 16 tokens; D is padded to a multiple of 16. float32: keys [D][16 tokens], values
+// [16 tokens][D]. bfloat16 and int8: keys [D / 2][16 tokens][2], values [8 pairs of tokens][D][2], the two factors of
+// matrix tiles; int8 ones are followed by a float32 scale for each of the 16 tokens.
+#pragma once
+#include "plugins/native/bfloat16.h"
+#include "plugins/native/quantize.h"
+#include "plugins/native/step.h"
+
+namespace FORERUN_ISA {
+
+using forerun::Form;
+using forerun::Operation;
+using forerun::Step;
+
+constexpr int RUN = 16;  // tokens
+
+struct Cache {
+  Form form;
+  int64_t depth;  // D, padded
+
+  explicit Cache(const Step& step)
+      : form((Form)step.geometry.kv_form), depth(round_up(step.geometry.head_dim, LANES)) {}
+  FORERUN_INLINE_MEMBER int64_t number_bytes() const {
+    return form == Form::float32 ? 4 : form == Form::bfloat16 ? 2 : 1;
+  }
+  FORERUN_INLINE_MEMBER bool has_scales() const { return form == Form::int8; }
+  FORERUN_INLINE_MEMBER int64_t scales_at() const { return RUN * depth * number_bytes(); }
+  FORERUN_INLINE_MEMBER int64_t run_bytes() const { return scales_at() + (has_scales() ? RUN * sizeof(float) : 0); }
+};
+
+// One token's key or value, rounded; the scale is 0 where the form has none.
+struct Rounded {
+  alignas(64) uint16_t numbers[512];
+  float scale;
+};
+
+// int8: round(x / scale) with scale = max |x| / 127. A head with a NaN or an infinity gets a NaN for its scale.
+FORERUN_INLINE void round_head(const Cache& cache, const float* head, Rounded& to) {
+  if (cache.form == Form::bfloat16) {
+    for (int64_t d = 0; d < cache.depth; d += LANES) store_bfloat16(to.numbers + d, load(head + d));
+    return;
+  }
+  Floats peak{};
+  Ints poison{};
+  for (int64_t d = 0; d < cache.depth; d += LANES) {
+    const Floats value = load(head + d);
+    peak = larger(peak, magnitude(value));
+    poison |= (Ints)(value * 0.0f != Floats{});
+  }
+  const float top = largest_lane(peak);
+  const bool is_poisoned = has_any(poison);
+  to.scale = is_poisoned ? NAN : top / 127.0f;
+  // The largest magnitude itself, not its inverse: 127 / top overflows for the smallest numbers.
+  const Floats steps = all(127.0f), largest = all(top > 0 ? top : 1.0f);
+  for (int64_t d = 0; d < cache.depth; d += LANES) {
+    const Ints number = is_poisoned ? Ints{} : rounded(load(head + d) / largest * steps);
+    for (int i = 0; i < LANES; i++) to.numbers[d + i] = (uint16_t)number[i];
+  }
+}
+
+// Writes numbers of `Number` in the two orders that matrix tiles take.
+template <typename Number>
+FORERUN_INLINE void write_pairs(int64_t depth, char* keys, char* values, int place, const Rounded& key, const Rounded& value) {
+  Number* to_keys = (Number*)keys + 2 * place;
+  Number* to_values = (Number*)values + place / 2 * 2 * depth + place % 2;
+  for (int64_t d = 0; d < depth; d += 2) {
+    to_keys[d * RUN] = (Number)key.numbers[d];
+    to_keys[d * RUN + 1] = (Number)key.numbers[d + 1];
+  }
+  for (int64_t d = 0; d < depth; d++) to_values[2 * d] = (Number)value.numbers[d];
+}
+
+// Writes one token's key and value, `depth` numbers each with zeros for padding, at `place` of its run.
+static void write_token(const Cache& cache, char* keys, char* values, int place, const float* key, const float* value) {
+  if (cache.form == Form::float32) {
+    for (int64_t d = 0; d < cache.depth; d++) ((float*)keys)[d * RUN + place] = key[d];
+    memcpy((float*)values + place * cache.depth, value, sizeof(float) * cache.depth);
+    return;
+  }
+  Rounded narrow_key, narrow_value;
+  round_head(cache, key, narrow_key), round_head(cache, value, narrow_value);
+  if (cache.form == Form::bfloat16) {
+    write_pairs<uint16_t>(cache.depth, keys, values, place, narrow_key, narrow_value);
+    return;
+  }
+  write_pairs<uint8_t>(cache.depth, keys, values, place, narrow_key, narrow_value);
+  ((float*)(keys + cache.scales_at()))[place] = narrow_key.scale;
+  ((float*)(values + cache.scales_at()))[place] = narrow_value.scale;
+}
+
+}  // namespace FORERUN_ISA

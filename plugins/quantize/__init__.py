@@ -1,0 +1,1 @@
+"""Rounding of activations to int8 in groups."""

@@ -1,0 +1,1 @@
+"""What a sampler asks of rows of logits."""

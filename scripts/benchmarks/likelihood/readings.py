@@ -1,0 +1,110 @@
+"""What engines say of each token of a text when they are given all before it: its log-likelihood, and their own choice."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from peer_engines.llama_context import Context
+from rich.console import Console
+from rich.progress import track
+from transformers import AutoModelForCausalLM
+
+from builder.artifact.step import RowAsks, StepTensors
+from builder.artifact.store import Artifact, read_manifest
+from builder.targets import open_executor
+from likelihood.text import Tokens
+
+Float32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """For each chunk and each of its tokens but the first."""
+
+    log_likelihoods: Float32
+    """`[chunks, chunk - 1]` natural logarithms of the probability of the token that comes."""
+    choices: Tokens
+    """`[chunks, chunk - 1]` likeliest tokens."""
+
+
+def judge(logits: Float32, coming: Tokens) -> tuple[Float32, Tokens]:
+    """Give log-likelihoods of the coming tokens `[R]` and choices, from logits `[R, V]`."""
+    top = logits.max(axis=1)
+    sums = np.log(np.exp(logits - top[:, None]).sum(axis=1)) + top
+    found = logits[np.arange(len(coming)), coming] - sums
+    return found.astype(np.float32), logits.argmax(axis=1).astype(np.int32)
+
+
+def read_all(name: str, chunks: Tokens, read: Callable[[Tokens], Iterable[Float32]]) -> Reading:
+    """Have an engine read every chunk; `read` gives logits `[rows, V]` in pieces, in order, of all tokens of one."""
+    found: list[tuple[Float32, Tokens]] = []
+    for chunk in track(chunks, name, console=Console(stderr=True)):
+        place = 0
+        for logits in read(chunk):
+            coming = chunk[1 + place : 1 + place + len(logits)]
+            found.append(judge(logits[: len(coming)], coming))
+            place += len(logits)
+    likelihoods, choices = (np.concatenate(part) for part in zip(*found, strict=True))
+    shape = (len(chunks), chunks.shape[1] - 1)
+    return Reading(likelihoods.reshape(shape), choices.reshape(shape))
+
+
+def read_reference(checkpoint: Path, chunks: Tokens) -> Reading:
+    """Read with transformers in float32."""
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    model.eval()  # type: ignore[no-untyped-call]
+
+    def read(chunk: Tokens) -> Iterable[Float32]:
+        with torch.inference_mode():
+            yield model(torch.from_numpy(chunk[None].astype(np.int64))).logits[0].numpy()
+
+    return read_all("reference", chunks, read)
+
+
+def read_artifact(root: Path, chunks: Tokens, threads: int) -> Reading:
+    """Read with the executor of an artifact, as many rows a step as may have logits."""
+    executor = open_executor(Artifact(root, read_manifest(root)), threads=threads)
+    size = executor.kv.block_size
+    blocks = 1 + np.arange(-(-chunks.shape[1] // size), dtype=np.int32)
+    rows = min(executor.limits.max_logit_rows, executor.limits.max_num_tokens)
+
+    def read(chunk: Tokens) -> Iterable[Float32]:
+        for first in range(0, len(chunk), rows):
+            places = np.arange(first, min(first + rows, len(chunk)), dtype=np.int32)
+            num = len(places)
+            step = StepTensors(
+                token_ids=chunk[places],
+                positions=places,
+                query_start=np.array([0, num], np.int32),
+                seq_lens=np.array([first + num], np.int32),
+                block_tables=blocks[None, None],
+                slot_mapping=(blocks[places // size] * size + places % size)[None],
+                logit_rows=np.arange(num, dtype=np.int32),
+                block_copies=np.zeros((0, 3), np.int32),
+            )
+            result = executor.execute(step, RowAsks(0, np.zeros(num, np.float32)))
+            yield np.stack([result.full_row(row) for row in range(num)])
+
+    reading = read_all(root.resolve().name, chunks, read)
+    executor.close()
+    return reading
+
+
+def read_llama_cpp(library: Path, gguf: Path, chunks: Tokens, threads: int) -> Reading:
+    """Read with llama.cpp, a chunk a step."""
+    length = chunks.shape[1]
+    context = Context(
+        library, gguf, threads=threads, num_sequences=1, num_tokens=length, max_outputs=length
+    )
+    shape = (context.vocab_size,)
+
+    def read(chunk: Tokens) -> Iterable[Float32]:
+        context.forget(0)
+        context.step([(token, place, 0, True) for place, token in enumerate(chunk.tolist())])
+        rows = (np.ctypeslib.as_array(context.logits(row), shape) for row in range(length))
+        yield np.stack(list(rows))
+
+    return read_all(gguf.parent.name, chunks, read)

@@ -1,0 +1,103 @@
+"""What the native engine is opened with can be wrong: one line says what, and nothing runs."""
+
+import dataclasses
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from builder.artifact.config import KVGeometry, KVGroup
+from builder.artifact.store import Artifact
+from builder.errors import ArtifactError, EngineError, UserError
+from builder.targets import open_executor
+from builder.targets.cpu.execute import CpuExecutor
+from tests.builder.targets.cpu.drawing import draw
+from tests.builder.targets.cpu.precisions import PRECISIONS
+from tests.built import compile_model
+from tests.models import tiny_llama
+from tests.paged_runner import PagedRunner
+
+
+def test_instructions_that_the_machine_lacks_are_refused(plain: Artifact) -> None:
+    with pytest.raises(ArtifactError, match="can't run instructions sse9"):
+        CpuExecutor(plain, plain.manifest.engines[0], num_threads=1, build="sse9")
+
+
+@pytest.mark.parametrize("threads", [0, -1, 10_000])
+def test_thread_counts_out_of_range_are_refused(plain: Artifact, threads: int) -> None:
+    with pytest.raises(UserError, match=f"{threads} threads"):
+        open_executor(plain, threads=threads)
+
+
+def test_a_pool_that_does_not_fit_in_memory_is_refused_before_anything_runs(
+    plain: Artifact,
+) -> None:
+    limits = dataclasses.replace(plain.manifest.limits, num_blocks=1 << 26)
+    huge = Artifact(plain.root, dataclasses.replace(plain.manifest, limits=limits))
+    with pytest.raises(EngineError, match="--kv-cache-bytes"):
+        open_executor(huge)
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        KVGroup((0, 1), 2, 16, "float32"),
+        KVGroup((0, 1, 2), 2, 16, "bfloat16"),
+        KVGroup((0, 1), 1, 16, "bfloat16"),
+        KVGroup((0, 1), 2, 16, "bfloat16", window=8),
+    ],
+)
+def test_a_manifest_that_does_not_fit_its_plan_is_refused(plain: Artifact, group: KVGroup) -> None:
+    manifest = dataclasses.replace(plain.manifest, kv=KVGeometry(16, (group,)))
+    with pytest.raises(ArtifactError, match="not as its manifest says"):
+        open_executor(Artifact(plain.root, manifest))
+
+
+def spoiled(artifact: Artifact, folder: Path, plan: bytes) -> Artifact:
+    (record,) = artifact.manifest.engines
+    for name in (record.path, str(record.weights)):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(artifact.path(name).read_bytes())
+    (folder / record.path).write_bytes(plan)
+    return Artifact(folder, artifact.manifest)
+
+
+def plan_of(artifact: Artifact) -> bytes:
+    return artifact.path(artifact.manifest.engines[0].path).read_bytes()
+
+
+@pytest.mark.parametrize("cut", [0, 7, 63, 64, 200, -1])
+def test_a_plan_that_is_cut_short_is_refused(plain: Artifact, tmp_path: Path, cut: int) -> None:
+    with pytest.raises(ArtifactError, match="compile the model again"):
+        open_executor(spoiled(plain, tmp_path, plan_of(plain)[:cut]))
+
+
+def test_a_plan_of_another_version_names_both(plain: Artifact, tmp_path: Path) -> None:
+    plan = bytearray(plan_of(plain))
+    struct.pack_into("<I", plan, 8, 9)
+    with pytest.raises(ArtifactError, match="version 9, this version of Forerun reads 2"):
+        open_executor(spoiled(plain, tmp_path, bytes(plan)))
+
+
+@pytest.mark.parametrize("precision", ["int8", "int8-channel", "int4", "uint4-g128", "bfloat16"])
+def test_no_flipped_number_of_a_plan_reaches_memory_that_is_not_there(
+    precision: str, tmp_path: Path
+) -> None:
+    """Each 32-bit number of a plan in turn becomes absurd: the engine refuses it, or runs within its buffers."""
+    model = tiny_llama(tmp_path / "model")
+    built = compile_model(model, tmp_path / "built", max_num_seqs=256, **PRECISIONS[precision])
+    whole, tokens = plan_of(built), draw(20)
+    random = np.random.default_rng(0)
+    refused = 0
+    for place in random.choice(np.arange(8, len(whole), 4), 250, replace=False):
+        plan = bytearray(whole)
+        struct.pack_into("<i", plan, place, int(random.choice([-7, 1 << 20, 0x7FFFFFFF, 3])))
+        try:
+            executor = open_executor(spoiled(built, tmp_path, bytes(plan)))
+        except ArtifactError:
+            refused += 1
+            continue
+        PagedRunner(executor).whole(tokens)
+        executor.close()
+    assert refused > 50
