@@ -1,4 +1,8 @@
-"""Seeded bugs in what the choices of a request share, and in what each of them counts for itself."""
+"""Seeded bugs in what the choices of a request share, and in what each of them counts for itself.
+
+Three more went unseen by the workloads, and are seen by tests of their modules: drafts that are not counted for penalties,
+a draft that may lead though its presence is penalised, and a drafter that never looks at its own answer.
+"""
 
 from tests.seeded_bugs.copies import Patch
 

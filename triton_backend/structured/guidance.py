@@ -23,9 +23,9 @@ from triton_backend.structured.verdicts import Verdicts
 
 NUM_THREADS = 4
 """They compute masks while the engine runs its step: llguidance needs no lock of Python's for it."""
-BYTES_OF_GUIDE = 256 * 1024
-BYTES_PER_CHARACTER = 64
-"""Of a grammar: what a compiled one takes in memory is at most about this (measured over the tests' constraints)."""
+BYTES_OF_GUIDE = 64 * 1024
+BYTES_PER_CHARACTER = 32
+"""Of a grammar. Measured: 0.04 MB for 100 characters, 0.18 for 7,600, 0.96 for 39,000."""
 Bool = NDArray[np.bool_]
 
 

@@ -118,6 +118,22 @@ def test_drafted_tokens_are_penalised_like_known_ones() -> None:
     assert edited(penalties_of(drafted)) == edited(penalties_of(known))
 
 
+@pytest.mark.parametrize("params", [{"presence_penalty": 1}, {"repetition_penalty": 2.0}])
+def test_an_id_that_may_be_lowered_may_lose_its_lead(params: dict[str, float]) -> None:
+    penalties = penalties_of(row_of(3, drafted=(5,), **params))
+    assert penalties is not None
+    assert not penalties.keeps(5)
+    assert not penalties.keeps(3)
+    assert penalties.keeps(29)
+
+
+def test_an_id_of_the_prompt_leads_on_unless_repetition_is_penalised() -> None:
+    for params, keeps in (({"presence_penalty": 1}, True), ({"repetition_penalty": 2.0}, False)):
+        penalties = penalties_of(row_of(3, **params))
+        assert penalties is not None
+        assert penalties.keeps(0) is keeps
+
+
 def test_penalties_of_an_answer_that_has_not_begun_spare_the_prompt() -> None:
     assert changed(penalties_of(row_of(presence_penalty=1.0, frequency_penalty=1.0))) == {}
 
