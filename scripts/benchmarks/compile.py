@@ -4,7 +4,6 @@ Aims: under 60 s, and a peak below 3 times the weights in float32. Usage: script
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from importlib.metadata import files
 from pathlib import Path
 
 from gguf import GGUFReader
+from reporting.figures import add_json_option, told_as_json
 
 VARIANTS: dict[str, list[str]] = {"float32": [], "int8": ["--int8"]}
 
@@ -44,7 +44,7 @@ def measure(model: Path, options: list[str], *, folder: Path) -> tuple[float, in
 def main() -> None:
     """Measure every variant and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures; - is stdout")
+    add_json_option(parser)
     parser.add_argument("--model", type=Path, help="another GGUF file")
     options = parser.parse_args()
     model = options.model or model_file()
@@ -59,12 +59,8 @@ def main() -> None:
                 "weights_float32_bytes": weights,
                 "peak_per_weights": round(peak / weights, 2),
             }
-    report = json.dumps(figures, indent=2)
-    if options.json == Path("-"):
-        print(report)
+    if told_as_json(figures, options.json):
         return
-    if options.json:
-        options.json.write_text(report + "\n")
     print(f"weights in float32: {weights / 2**20:.0f} MiB")
     for name, row in figures.items():
         peak_mib = row["peak_bytes"] / 2**20

@@ -12,6 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from reporting.figures import add_json_option
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -29,7 +31,7 @@ def measure(clone: Path, *, cache: Path) -> float:
 def main() -> None:
     """Measure cold and warm and print both."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures; - is stdout")
+    add_json_option(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         cache = Path(scratch, "cache")

@@ -6,7 +6,6 @@ Usage: scripts/bench engine --artifact DIR [--target NAME] [--threads N] [--quic
 """
 
 import argparse
-import json
 import resource
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import psutil  # type: ignore[import-untyped]
+from reporting.figures import add_json_option, told_as_json
 from rich.console import Console
 from rich.table import Table
 
@@ -183,15 +183,11 @@ def main() -> None:
     parser.add_argument("--target", help="which engine of the artifact; default: its first")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--quick", action="store_true", help="fewer rounds, below 40 s")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures; - is stdout")
+    add_json_option(parser)
     options = parser.parse_args()
     report = dict(measure(options))
-    text = json.dumps(report, indent=2)
-    if options.json == Path("-"):
-        print(text)
+    if told_as_json(report, options.json):
         return
-    if options.json:
-        options.json.write_text(text + "\n")
     Console().print(table_of(report))
 
 

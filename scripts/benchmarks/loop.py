@@ -5,13 +5,12 @@ Usage: scripts/bench loop [--json FILE|-].
 """
 
 import argparse
-import json
 import time
-from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 import numpy as np
+from reporting.figures import add_json_option, told_as_json
 from rich.console import Console
 from rich.table import Table
 
@@ -125,7 +124,7 @@ def measure(executor: CannedExecutor, params: SamplingParams, num_steps: int) ->
 def main() -> None:
     """Measure every size, greedy and sampled, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures; - is stdout")
+    add_json_option(parser)
     options = parser.parse_args()
     executors = {
         size: CannedExecutor(size) for size in sorted({*NUM_SEQUENCES, *NUM_SEQUENCES_OF_LINKS})
@@ -139,12 +138,8 @@ def main() -> None:
         for group, sizes, num_steps in parts
         for name, params in group.items()
     }
-    report = json.dumps({"loop_us_per_step": figures, "aim_us_at_16": AIM_US}, indent=2)
-    if options.json == Path("-"):
-        print(report)
+    if told_as_json({"loop_us_per_step": figures, "aim_us_at_16": AIM_US}, options.json):
         return
-    if options.json:
-        options.json.write_text(report + "\n")
     table = Table("us per step: least, median (mean)", *map(str, executors))
     for name, by_size in figures.items():
         cells = (by_size.get(str(size)) for size in executors)

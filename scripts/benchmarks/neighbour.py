@@ -6,7 +6,6 @@ Usage: scripts/bench neighbour --artifact DIR [--threads N] [--rounds N] [--json
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -17,11 +16,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
+from engine import Driver
+from reporting.figures import add_json_option, told_as_json
 from rich.console import Console
 from rich.table import Table
 
-from builder.artifact.step import RowAsks, StepTensors
 from builder.artifact.store import Artifact, read_manifest
 from builder.targets import open_executor
 from builder.targets.executor import Executor
@@ -52,30 +51,12 @@ def competitors(count: int) -> Iterator[None]:
             process.communicate()
 
 
-def step_of(executor: Executor, num_sequences: int, past: int) -> StepTensors:
-    """Lay out one more token of each of some sequences with blocks of their own."""
-    size = executor.kv.block_size
-    width = -(-(PAST + NUM_STEPS) // size)
-    tables = 1 + np.arange(num_sequences * width, dtype=np.int32).reshape(num_sequences, width)
-    return StepTensors(
-        token_ids=np.full(num_sequences, 300, np.int32),
-        positions=np.full(num_sequences, past, np.int32),
-        query_start=np.arange(num_sequences + 1, dtype=np.int32),
-        seq_lens=np.full(num_sequences, past + 1, np.int32),
-        block_tables=tables[None],
-        slot_mapping=(tables[:, past // size] * size + past % size)[None].astype(np.int32),
-        logit_rows=np.arange(num_sequences, dtype=np.int32),
-        block_copies=np.zeros((0, 3), np.int32),
-    )
-
-
 def steps_per_s(executor: Executor, num_sequences: int) -> float:
-    """Give steps per second, each timed by itself."""
-    asks = RowAsks(0, np.zeros(num_sequences, np.float32))
-    begin = time.perf_counter()
-    for index in range(NUM_STEPS):
-        executor.execute(step_of(executor, num_sequences, PAST + index), asks)
-    return NUM_STEPS / (time.perf_counter() - begin)
+    """Give steps per second in which each sequence gets one token."""
+    driver = Driver(executor, PAST + NUM_STEPS)
+    return NUM_STEPS / sum(
+        driver.run(range(num_sequences), PAST + index, 1) for index in range(NUM_STEPS)
+    )
 
 
 def shares_kept(executor: Executor, rounds: int) -> dict[str, float]:
@@ -107,7 +88,7 @@ def main() -> None:
     parser.add_argument("--artifact", type=Path, required=True, metavar="DIR")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures; - is stdout")
+    add_json_option(parser)
     options = parser.parse_args()
     artifact = Artifact(options.artifact, read_manifest(options.artifact))
     executor = open_executor(artifact, threads=options.threads)
@@ -118,12 +99,8 @@ def main() -> None:
         "aims": AIMS,
     }
     executor.close()
-    text = json.dumps(report, indent=2)
-    if options.json == Path("-"):
-        print(text)
+    if told_as_json(report, options.json):
         return
-    if options.json:
-        options.json.write_text(text + "\n")
     table = Table("figure", "value", "aim")
     for name, share in report["share_kept"].items():
         table.add_row(f"speed kept, {name}", str(share), f">= {AIMS['share_kept']}")

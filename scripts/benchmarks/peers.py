@@ -20,6 +20,7 @@ from peer_engines.catalogue import HERE, PEERS, Place, command_of, command_of_ou
 from peer_engines.chart import draw_chart
 from peer_engines.comparison import Figures, Ratio, figure_table, medians, ratio_table, ratios
 from peer_engines.installing import PeerError, call
+from reporting.figures import add_json_option, told_as_json
 from rich.console import Console
 from rich.progress import Progress
 
@@ -109,7 +110,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2, metavar="N")
     parser.add_argument("--quick", action="store_true", help="one round of shorter answers")
     parser.add_argument("--chart", type=Path, default=Place().folder / "peers.png", metavar="FILE")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures; - is stdout")
+    add_json_option(parser)
     options = parser.parse_args()
     options.peers = [name for name in options.peers.split(",") if name]
     if unknown := [name for name in options.peers if name not in PEERS]:
@@ -137,12 +138,8 @@ def main() -> None:
     }
     if all_medians:
         draw_chart(options.chart, all_medians, ours)
-    text = json.dumps(report, indent=2)
-    if options.json == Path("-"):
-        print(text)
+    if told_as_json(report, options.json):
         return
-    if options.json:
-        options.json.write_text(text + "\n")
     console = Console(width=None if sys.stdout.isatty() else TABLE_WIDTH)
     console.print(figure_table(all_medians, failures))
     for name, found in held.items():

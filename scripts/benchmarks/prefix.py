@@ -5,7 +5,6 @@ Usage: scripts/bench prefix [--artifact DIR] [--repeat N] [--json FILE|-].
 """
 
 import argparse
-import json
 import random
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from reporting.figures import add_json_option, told_as_json
 from rich.console import Console
 from rich.table import Table
 
@@ -198,7 +198,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--artifact", type=Path, metavar="DIR", help="default: the demo model")
     parser.add_argument("--repeat", type=int, default=5, metavar="N")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures; - is stdout")
+    add_json_option(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         artifact = options.artifact
@@ -207,12 +207,8 @@ def main() -> None:
             command = [BUILDER, "compile", str(demo_model()), "-o", str(artifact), "--quiet"]
             subprocess.run(command, check=True)
         report = measure_all(artifact, options.repeat)
-    text = json.dumps(report, indent=2)
-    if options.json == Path("-"):
-        print(text)
+    if told_as_json(report, options.json):
         return
-    if options.json:
-        options.json.write_text(text + "\n")
     for table in tables(report):
         Console().print(table)
 

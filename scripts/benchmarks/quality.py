@@ -6,7 +6,6 @@ Usage: scripts/bench quality --artifact DIR [--artifact DIR ...] [--tokens N] [-
 """
 
 import argparse
-import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +17,7 @@ from likelihood.readings import Reading, read_artifact, read_llama_cpp, read_ref
 from likelihood.text import NAME, Tokens, fingerprint, read_chunks
 from peer_engines.catalogue import Place, model_of, python_of
 from peer_engines.llama_context import LIBRARY
+from reporting.figures import add_json_option, told_as_json
 from rich.console import Console
 from rich.table import Table
 
@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=32_768, metavar="N")
     parser.add_argument("--threads", type=int, default=2, metavar="N")
     parser.add_argument("--no-peers", action="store_true", help="leave llama.cpp out")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures; - is stdout")
+    add_json_option(parser)
     options = parser.parse_args()
     place = Place()
     tokenizer = options.artifact[0] / "tokenizer" / "tokenizer.json"
@@ -124,12 +124,8 @@ def main() -> None:
     peers = {} if options.no_peers else read_peers(place, chunks, options.threads)
     ours = {str(root): read_artifact(root, chunks, options.threads) for root in options.artifact}
     report = {"text": NAME, "tokens": chunks.size, "engines": report_of(ours, peers, reference)}
-    text = json.dumps(report, indent=2)
-    if options.json == Path("-"):
-        print(text)
+    if told_as_json(report, options.json):
         return
-    if options.json:
-        options.json.write_text(text + "\n")
     show(report, Console())
 
 

@@ -6,7 +6,6 @@ Usage: scripts/bench roofline --artifact DIR [--threads N] [--rounds N] [--json 
 """
 
 import argparse
-import json
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from engine import LONG_PROMPT, NUM_PROMPT, prompt_figures, steps_alone
 from limits.machine import cache_bytes, gemm_tops, instructions, level_of, read_gbps
 from limits.work import Work, decode_work, prompt_work, weight_bytes
+from reporting.figures import add_json_option, told_as_json
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -119,16 +119,12 @@ def main() -> None:
     parser.add_argument("--artifact", type=Path, required=True, metavar="DIR")
     parser.add_argument("--threads", type=int, default=2, metavar="N")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures; - is stdout")
+    add_json_option(parser)
     options = parser.parse_args()
     artifact = Artifact(options.artifact, read_manifest(options.artifact))
     report = measure(artifact, options.threads, options.rounds)
-    text = json.dumps(report, indent=2)
-    if options.json == Path("-"):
-        print(text)
+    if told_as_json(report, options.json):
         return
-    if options.json:
-        options.json.write_text(text + "\n")
     show(report, Console())
 
 

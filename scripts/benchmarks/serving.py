@@ -21,6 +21,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+from reporting.figures import add_json_option, told_as_json
 from rich.console import Console
 from rich.table import Table
 from tritonclient.grpc import InferInput
@@ -261,7 +262,7 @@ def compile_artifact(scratch: Path) -> Path:
 def main() -> None:
     """Measure and print a table, or write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures; - is stdout")
+    add_json_option(parser)
     parser.add_argument("--artifact", type=Path, help="another artifact; SmolLM2 in float32")
     parser.add_argument("--repeat", type=int, default=3, help="runs, of which the best counts")
     options = parser.parse_args()
@@ -269,12 +270,8 @@ def main() -> None:
         scratch = Path(name)
         artifact = options.artifact or compile_artifact(scratch)
         report = measure(artifact.resolve(), scratch, options.repeat)
-    text = json.dumps(report, indent=2)
-    if options.json == Path("-"):
-        print(text)
+    if told_as_json(report, options.json):
         return
-    if options.json:
-        options.json.write_text(text + "\n")
     show(report)
 
 
