@@ -2,8 +2,8 @@
 
 The first run installs them under out/peers. Each worker is a process of its own, two threads, the same token ids,
 greedy, end tokens ignored; rounds are interleaved, medians are compared. `load` begins when imports are done.
-Usage: scripts/bench peers --artifact DIR [--artifact DIR ...] [--peers NAME,...] [--rounds N] [--quick]
-       [--chart FILE] [--json FILE|-].
+Usage: scripts/bench peers --artifact DIR [--artifact DIR ...] [--gguf FILE] [--peers NAME[:FORM],...] [--rounds N]
+       [--quick] [--chart FILE] [--json FILE|-].
 """
 
 import argparse
@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from peer_engines.catalogue import HERE, PEERS, Place, command_of, command_of_ours
+from peer_engines.catalogue import HERE, PEERS, Place, command_of, command_of_ours, demo_model
 from peer_engines.chart import draw_chart
 from peer_engines.comparison import Figures, Ratio, figure_table, medians, ratio_table, ratios
 from peer_engines.installing import PeerError, call
@@ -44,11 +44,12 @@ def prepare(place: Place, names: list[str], failures: dict[str, str]) -> Command
     """Make the peers ready, one after another; what fails is noted and left out."""
     commands: Commands = {}
     for name in names:
-        for variant in PEERS[name].write:
-            full_name = f"{name} {variant}"
+        peer, _, only = name.partition(":")
+        for variant in [only] if only else PEERS[peer].write:
+            full_name = f"{peer} {variant}"
             with ERRORS.status(f"preparing {full_name}"):
                 try:
-                    commands[full_name] = command_of(place, name, variant)
+                    commands[full_name] = command_of(place, peer, variant)
                 except PeerError as error:
                     failures[full_name] = str(error)
     return commands
@@ -101,11 +102,19 @@ def hold(all_medians: Mapping[str, Figures], ours: Collection[str]) -> dict[str,
     }
 
 
+def notes_of(peers: list[str]) -> dict[str, str]:
+    """Say of each engine what it is."""
+    return {
+        name: PEERS[name].note for name in dict.fromkeys(peer.partition(":")[0] for peer in peers)
+    }
+
+
 def read_options() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--artifact", type=Path, action="append", default=[], metavar="DIR")
-    parser.add_argument("--peers", default=",".join(PEERS), metavar="NAME,...")
+    parser.add_argument("--gguf", type=Path, default=demo_model(), metavar="FILE")
+    parser.add_argument("--peers", default=",".join(PEERS), metavar="NAME[:FORM],...")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
     parser.add_argument("--threads", type=int, default=2, metavar="N")
     parser.add_argument("--quick", action="store_true", help="one round of shorter answers")
@@ -113,8 +122,9 @@ def read_options() -> argparse.Namespace:
     add_json_option(parser)
     options = parser.parse_args()
     options.peers = [name for name in options.peers.split(",") if name]
-    if unknown := [name for name in options.peers if name not in PEERS]:
-        parser.error(f"no peer {unknown[0]!r}; there are {', '.join(PEERS)}")
+    known = [*PEERS, *(f"{name}:{form}" for name in PEERS for form in PEERS[name].write)]
+    if unknown := [name for name in options.peers if name not in known]:
+        parser.error(f"no peer {unknown[0]!r}; there are {', '.join(known)}")
     if options.quick:
         options.rounds = 1
     return options
@@ -122,13 +132,14 @@ def read_options() -> argparse.Namespace:
 
 def main() -> None:
     """Install, convert, run and compare."""
-    options, failures, place = read_options(), dict[str, str](), Place()
+    options, failures = read_options(), dict[str, str]()
+    place = Place(gguf=options.gguf.absolute())
     ours = {name_of_ours(artifact): artifact for artifact in options.artifact}
     commands = {name: command_of_ours(artifact) for name, artifact in ours.items()}
     commands |= prepare(place, options.peers, failures)
     rounds = run_rounds(commands, options, failures)
     all_medians = {name: medians(reports) for name, reports in rounds.items()}
-    held, notes = hold(all_medians, ours), {name: PEERS[name].note for name in options.peers}
+    held, notes = hold(all_medians, ours), notes_of(options.peers)
     report = {
         "notes": notes,
         "medians": all_medians,

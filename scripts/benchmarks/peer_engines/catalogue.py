@@ -34,8 +34,12 @@ class Place:
         return once(self.model("checkpoint"), lambda into: write_checkpoint(self.gguf, into))
 
     def model(self, name: str) -> Path:
-        (self.folder / "models").mkdir(parents=True, exist_ok=True)
-        return self.folder / "models" / name
+        """Say where a form of the model lies; forms of the demo model have no folder of their own."""
+        models = self.folder / "models"
+        if self.gguf != demo_model():
+            models /= self.gguf.stem
+        models.mkdir(parents=True, exist_ok=True)
+        return models / name
 
 
 @dataclass(frozen=True, slots=True)
