@@ -2,6 +2,7 @@
 
 Prompts have 128 tokens and answers 128; random token ids, so no text is needed. `decode_tps` counts answer tokens by
 the whole wall clock, prompt time included, through the engine loop; `decode_only_tps` calls the executor alone.
+`python_share` is what of a step through the engine loop, with text made of its tokens, is not native.
 Usage: scripts/bench engine --artifact DIR [--target NAME] [--threads N] [--quick] [--json FILE|-].
 """
 
@@ -25,8 +26,11 @@ from builder.artifact.store import Artifact, read_manifest
 from builder.targets import open_executor
 from builder.targets.cpu.execute import CpuExecutor
 from builder.targets.executor import Executor
+from triton_backend.answers import Answers
 from triton_backend.engine import Engine
 from triton_backend.request import Request, SamplingParams
+from triton_backend.text import TextStage
+from triton_backend.text_files import read_tokenizer
 
 SIZES = (1, 4, 16, 32, 64)
 NUM_PROMPT = NUM_ANSWER = 128
@@ -101,14 +105,20 @@ def steps_alone(executor: Executor, num_sequences: int, num_steps: int) -> float
     return num_sequences / median(times)
 
 
+def submit(engine: Engine, num_sequences: int, params: SamplingParams, *, vocab_size: int) -> None:
+    """Submit random prompts, the same for the same number of them."""
+    random = np.random.default_rng(num_sequences)
+    for index in range(num_sequences):
+        prompt = tuple(random.integers(300, vocab_size, NUM_PROMPT).tolist())
+        engine.submit(Request(str(index), prompt, replace(params, seed=index)))
+
+
 def answers(executor: Executor, num_sequences: int, params: SamplingParams) -> float:
     """Give answer tokens per second of requests that come all at once, through the engine loop."""
-    engine, random = Engine(executor, end_token_ids=()), np.random.default_rng(num_sequences)
+    engine = Engine(executor, end_token_ids=())
     assert params.max_tokens is not None
     start = time.perf_counter()
-    for index in range(num_sequences):
-        prompt = tuple(random.integers(300, executor.vocab_size, NUM_PROMPT).tolist())
-        engine.submit(Request(str(index), prompt, replace(params, seed=index)))
+    submit(engine, num_sequences, params, vocab_size=executor.vocab_size)
     while engine.has_work:
         engine.step()
     return num_sequences * params.max_tokens / (time.perf_counter() - start)
@@ -125,6 +135,38 @@ def step_split(executor: Executor, num_sequences: int, num_steps: int) -> dict[s
     spent = {name: time_ns - before[name] for name, time_ns in executor.times_ns().items()}
     spent["python"] = round(total * 1e9) - sum(spent.values())
     return {name: round(time_ns / 1e6 / num_steps, 3) for name, time_ns in spent.items()}
+
+
+def python_shares(
+    executor: Executor, text_stage: TextStage, sizes: Sequence[int]
+) -> dict[str, dict[str, float]]:
+    """Give the part of a step's time, text included, that the native library does not account for."""
+    if not isinstance(executor, CpuExecutor):
+        return {}
+    named = {"greedy": GREEDY, "sampled": SAMPLED}
+    return {
+        name: {str(size): python_share(executor, text_stage, size, params) for size in sizes}
+        for name, params in named.items()
+    }
+
+
+def python_share(
+    executor: CpuExecutor, text_stage: TextStage, num_sequences: int, params: SamplingParams
+) -> float:
+    """Give that part for steps in which each of some answers gets a token; prompts are computed before."""
+    engine = Engine(executor, end_token_ids=(), text_stage=text_stage)
+    submit(engine, num_sequences, params, vocab_size=executor.vocab_size)
+    begun = 0
+    while begun < num_sequences:
+        begun += len(engine.step())
+    native, start = sum(executor.times_ns().values()), time.perf_counter_ns()
+    for _ in range(NUM_ANSWER // 2):
+        engine.step()
+    total = time.perf_counter_ns() - start
+    native = sum(executor.times_ns().values()) - native
+    for index in range(num_sequences):
+        engine.cancel(str(index))
+    return round(1 - native / total, 4)
 
 
 def resident_mb() -> dict[str, float]:
@@ -162,6 +204,9 @@ def measure(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
         {str(size): round(steps_alone(executor, size, num_steps), 1) for size in sizes},
     )
     yield "step_ms", {str(size): step_split(executor, size, num_steps) for size in sizes}
+    record = artifact.manifest.tokenizer
+    text_stage = Answers(read_tokenizer(artifact.root, record), record.end_token_ids)
+    yield "python_share", python_shares(executor, text_stage, sizes)
     yield "rss_mb", resident_mb()
     executor.close()
 

@@ -54,10 +54,10 @@ def copy_fields(source: GGUFReader, writer: GGUFWriter) -> None:
     for name, field in source.fields.items():
         if name.startswith("GGUF.") or name in written:
             continue
-        kinds = [*field.types, None]
+        kind, *items = field.types
         value = shape.get(name, field.contents())
-        is_array = kinds[0] == GGUFValueType.ARRAY
-        writer.add_key_value(name, value, kinds[0], sub_type=kinds[1] if is_array else None)
+        is_array = kind == GGUFValueType.ARRAY
+        writer.add_key_value(name, value, kind, sub_type=items[0] if is_array else None)
 
 
 def write_model(path: Path, seed: int) -> None:
