@@ -5,8 +5,9 @@ logits are wanted, G KV groups, C block copies, N candidates per row. All intege
 A *slot* is `block * block_size + offset`: the place of one token in a pool. Block 0 is reserved for padding.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,3 +74,13 @@ class StepResult:
     """`[J]` log-sum-exp over V of `logits / temperature`; 0 where the temperature asked was 0."""
     full_row: Callable[[int], Float32]
     """Give row j's logits `[V]`, unscaled. Valid until the executor's next step."""
+    likeliest: "Likeliest"
+    """Give more candidates of some rows, ids and logits `[K, N]`, where those at hand did not do. Valid as long."""
+
+
+class Likeliest(Protocol):
+    """Ranks whole rows."""
+
+    def __call__(self, rows: Sequence[int], num_candidates: int) -> tuple[Int32, Float32]:
+        """Give ids and logits `[K, N]` of the N largest logits of K rows, as candidates are; N is V at most."""
+        ...

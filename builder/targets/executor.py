@@ -4,12 +4,14 @@ An executor owns the KV pools and the loaded engine. It knows tokens, slots and 
 nothing of requests, text or scheduling. It is used by one thread.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from builder.artifact.config import KVGeometry, Limits
-from builder.artifact.step import Float32, Int32, RowAsks, StepResult, StepTensors
+from builder.artifact.step import Float32, Int32, Likeliest, RowAsks, StepResult, StepTensors
 from builder.errors import EngineError
 
 
@@ -95,7 +97,23 @@ def result_from_rows(rows: Float32, asks: RowAsks) -> StepResult:
         candidate_logits=logits,
         logsumexp=sums,
         full_row=lambda j: rows[j],
+        likeliest=likeliest_of(lambda j: rows[j]),
     )
+
+
+def likeliest_of(full_row: Callable[[int], Float32]) -> Likeliest:
+    """Rank full rows on the host."""
+
+    def likeliest(rows: Sequence[int], num_candidates: int) -> tuple[Int32, Float32]:
+        ids = np.empty((len(rows), num_candidates), np.int32)
+        logits = np.empty((len(rows), num_candidates), np.float32)
+        for index, j in enumerate(rows):
+            row = full_row(j)
+            ids[index] = _largest(row, num_candidates)
+            logits[index] = row[ids[index]]
+        return ids, logits
+
+    return likeliest
 
 
 def _argmax(rows: Float32) -> Int32:
@@ -118,9 +136,17 @@ def _largest(row: Float32, count: int) -> Int32:
     peaks = row[: num_lines * num_groups].reshape(num_lines, num_groups).max(axis=0)
     bound = np.partition(peaks, -count)[-count]
     among = np.flatnonzero(~(row < bound))
-    order = np.argsort(-row[among], kind="stable")[:count]
-    best: Int32 = among[order].astype(np.int32)
+    keys = _falling(row[among]) << np.uint64(32) | among.astype(np.uint64)
+    keys.sort()  # no two are alike: a stable sort, of which numpy has only a slow one, is not needed
+    best: Int32 = keys[:count].astype(np.uint32).astype(np.int32)
     return best
+
+
+def _falling(logits: Float32) -> NDArray[np.uint64]:
+    """Give integers that fall as logits rise; equal logits, as 0 and -0 are, have equal ones."""
+    bits = (logits + np.float32(0)).view(np.uint32)
+    is_negative = bits >> 31 == 1
+    return np.where(is_negative, bits, ~bits & np.uint32(0x7FFFFFFF)).astype(np.uint64)
 
 
 def _logsumexp(row: Float32, temperature: float) -> float:

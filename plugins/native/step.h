@@ -136,6 +136,8 @@ struct Build {
   const char* name;
   void (*enter)();  // on every thread, before its first unit of a step
   void (*leave)();
+  // Ranks a row of logits: the `count` largest, largest first, ties by lower id.
+  void (*rank)(const float* row, int32_t size, int32_t* ids, float* logits, int32_t count);
   Kernel kernels[NUM_OP_CODES];  // by OpCode
 };
 

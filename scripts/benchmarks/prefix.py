@@ -23,6 +23,7 @@ from rich.table import Table
 from builder.artifact.config import KVGeometry, KVGroup, Limits
 from builder.artifact.step import RowAsks, StepResult, StepTensors
 from builder.artifact.store import open_artifact
+from builder.targets.executor import likeliest_of
 from triton_backend.config import EngineConfig
 from triton_backend.engine import Engine
 from triton_backend.loading import LoadedModel, load_model
@@ -62,12 +63,14 @@ class Idle:
     def execute(self, step: StepTensors, asks: RowAsks) -> StepResult:
         del asks
         count = len(step.logit_rows)
+        row = np.zeros(self.vocab_size, np.float32)
         return StepResult(
             argmax=np.ones(count, np.int32),
             candidate_ids=np.zeros((count, 0), np.int32),
             candidate_logits=np.zeros((count, 0), np.float32),
             logsumexp=np.zeros(count, np.float32),
-            full_row=lambda _: np.zeros(self.vocab_size, np.float32),
+            full_row=lambda _: row,
+            likeliest=likeliest_of(lambda _: row),
         )
 
     def close(self) -> None:

@@ -108,6 +108,9 @@ EDITS = {
         "_edited(result.full_row(place), edits.get(place, ()))",
         "result.full_row(place)",
     ),
+    "edits are forgotten in further candidates": Patch(
+        "sampling.edits", " if place in edits]", " if place in ()]"
+    ),
     "edits change the executor's own rows": Patch(
         "sampling.edits",
         "logits = row.copy()",

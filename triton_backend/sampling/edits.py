@@ -10,8 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
-from builder.artifact.step import Float32, RowAsks, StepResult
-from builder.targets.executor import result_from_rows
+from builder.artifact.step import Float32, Int32, RowAsks, StepResult
+from builder.targets.executor import likeliest_of, result_from_rows
 from triton_backend.request import SamplingParams
 from triton_backend.rows import LogitRow
 from triton_backend.sampling.correction import correct
@@ -80,12 +80,25 @@ def apply_edits(
         argmax[place], ids[place] = anew.argmax[0], anew.candidate_ids[0]
         logits[place] = anew.candidate_logits[0]
         logsumexp[place], slack[place] = told or (anew.logsumexp[0], 0.0)
+
+    def full_row(place: int) -> Float32:
+        return _edited(result.full_row(place), edits.get(place, ()))
+
+    def likeliest(rows: Sequence[int], num_candidates: int) -> tuple[Int32, Float32]:
+        ids, logits = result.likeliest(rows, num_candidates)
+        changed = [index for index, place in enumerate(rows) if place in edits]
+        ids[changed], logits[changed] = likeliest_of(full_row)(
+            [rows[index] for index in changed], num_candidates
+        )
+        return ids, logits
+
     answers = StepResult(
         argmax=argmax,
         candidate_ids=ids,
         candidate_logits=logits,
         logsumexp=logsumexp,
-        full_row=lambda place: _edited(result.full_row(place), edits.get(place, ())),
+        full_row=full_row,
+        likeliest=likeliest,
     )
     return answers, slack
 

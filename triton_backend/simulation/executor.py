@@ -8,7 +8,7 @@ import numpy as np
 
 from builder.artifact.config import KVGeometry, KVGroup, Limits
 from builder.artifact.step import RowAsks, StepResult, StepTensors
-from builder.targets.executor import check_step
+from builder.targets.executor import check_step, likeliest_of
 from triton_backend.simulation.cost import CostModel, VirtualClock
 
 END_ID = 0
@@ -43,6 +43,7 @@ class CountdownExecutor:
             candidate_logits=np.zeros((count, 0), np.float32),
             logsumexp=np.zeros(count, np.float32),
             full_row=_refuse_row,
+            likeliest=likeliest_of(_refuse_row),
         )
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ The library checks the plan before it uses anything of it, and every step before
 
 import ctypes
 import mmap
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from builder.artifact.config import KVGeometry, Limits
 from builder.artifact.manifest import EngineRecord
-from builder.artifact.step import Float32, RowAsks, StepResult, StepTensors
+from builder.artifact.step import Float32, Int32, RowAsks, StepResult, StepTensors
 from builder.artifact.store import Artifact
 from builder.errors import ArtifactError, EngineError
 from builder.targets.cpu import native
@@ -61,6 +62,7 @@ class CpuExecutor:
         self.vocab_size: int = manifest.model.vocab_size
         self._library = native.library()
         self._handle: int | None = None
+        self._num_rows = 0
         _check_memory(self.limits, self.kv)
         assert record.weights is not None
         self._plan = artifact.path(record.path).read_bytes()
@@ -93,7 +95,8 @@ class CpuExecutor:
         )
         if failed:
             raise EngineError(f"the cpu engine refused a step: {error.value.decode()}")
-        return StepResult(argmax, ids, logits, sums, self._full_row)
+        self._num_rows = rows
+        return StepResult(argmax, ids, logits, sums, self._full_row, self._likeliest)
 
     def close(self) -> None:
         """Free the engine, its pool and its threads."""
@@ -137,9 +140,25 @@ class CpuExecutor:
             )
         return handle
 
-    def _full_row(self, row: int) -> Float32:
+    def _likeliest(self, rows: Sequence[int], num_candidates: int) -> tuple[Int32, Float32]:
+        self._check_rows(rows)
+        places = np.array(rows, np.int32)
+        ids = np.empty((len(rows), min(num_candidates, self.vocab_size)), np.int32)
+        logits = np.empty(ids.shape, np.float32)
+        sizes = (len(rows), ids.shape[1])
+        self._library.forerun_rank(
+            self._handle, _address(places), *sizes, _address(ids), _address(logits)
+        )
+        return ids, logits
+
+    def _check_rows(self, rows: Sequence[int]) -> None:
         if self._handle is None:
             raise EngineError("the engine is closed")
+        if wrong := [row for row in rows if not 0 <= row < self._num_rows]:
+            raise EngineError(f"row {wrong[0]} is none of the {self._num_rows} of the last step")
+
+    def _full_row(self, row: int) -> Float32:
+        self._check_rows([row])
         pointer = self._library.forerun_logits(self._handle, row)
         return np.ctypeslib.as_array(pointer, (self.vocab_size,)).copy()
 

@@ -91,6 +91,11 @@ def library() -> ctypes.CDLL:
         *(_POINTER, ctypes.POINTER(Inputs), ctypes.POINTER(Outputs)),
         *(_POINTER, ctypes.c_int32, ctypes.c_char_p),
     )
+    found.forerun_rank.restype = None
+    found.forerun_rank.argtypes = (
+        *(_POINTER, _POINTER, ctypes.c_int32, ctypes.c_int32),
+        *(_POINTER, _POINTER),
+    )
     found.forerun_logits.restype = ctypes.POINTER(ctypes.c_float)
     found.forerun_logits.argtypes = (_POINTER, ctypes.c_int32)
     found.forerun_times_ns.restype = ctypes.POINTER(ctypes.c_int64)

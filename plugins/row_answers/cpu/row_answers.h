@@ -2,6 +2,8 @@
 //
 // Ties go to the lower id. A row with a NaN, or whose largest logit is infinite, has no arg-max (-1).
 #pragma once
+#include <vector>
+
 #include "plugins/native/step.h"
 #include "plugins/native/vector.h"
 
@@ -33,31 +35,59 @@ static Peak peak_of(const float* row, int32_t size) {
   return peak;
 }
 
-// Keeps the `count` largest in order; most numbers fail the first comparison.
-struct Ranking {
-  int32_t* ids;
-  float* logits;
-  int32_t count, size = 0;
-
-  void offer(int32_t id, float logit) {
-    if (size == count && !(logit > logits[count - 1])) return;
-    int32_t place = size < count ? size++ : count - 1;
-    for (; place > 0 && logits[place - 1] < logit; place--)
-      ids[place] = ids[place - 1], logits[place] = logits[place - 1];
-    ids[place] = id, logits[place] = logit;
-  }
+// An entry of a row. (A type of this build's own: what the library makes of it is linked into no other build.)
+struct Entry {
+  uint32_t falling;  // falls as the logit rises
+  int32_t id;
 };
 
-static void rank(const float* row, int32_t size, Ranking ranking) {
-  int32_t i = 0;
-  for (; i < size && ranking.size < ranking.count; i++)
-    if (row[i] == row[i]) ranking.offer(i, row[i]);
-  for (; i + LANES <= size; i += LANES) {
-    if (!has_any((Ints)(load(row + i) > all(ranking.logits[ranking.count - 1])))) continue;
-    for (int32_t j = i; j < i + LANES; j++) ranking.offer(j, row[j]);
+static Entry entry_of(float logit, int32_t id) {
+  const float value = logit + 0.0f;  // 0 and -0 are alike
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return {bits >> 31 ? bits : ~bits & 0x7fffffff, id};
+}
+
+// Sorts by logits, largest first, digit by digit; equal ones stay as they are.
+static void sort_entries(std::vector<Entry>& entries, std::vector<Entry>& spare) {
+  constexpr uint32_t NUM_DIGITS = 256;
+  spare.resize(entries.size());
+  for (int32_t shift = 0; shift < 32; shift += 8) {
+    int32_t starts[NUM_DIGITS + 1] = {};
+    for (const Entry& entry : entries) starts[(entry.falling >> shift) % NUM_DIGITS + 1]++;
+    for (uint32_t digit = 0; digit < NUM_DIGITS; digit++) starts[digit + 1] += starts[digit];
+    for (const Entry& entry : entries) spare[starts[(entry.falling >> shift) % NUM_DIGITS]++] = entry;
+    entries.swap(spare);
   }
-  for (; i < size; i++) ranking.offer(i, row[i]);
-  for (i = ranking.size; i < ranking.count; i++) ranking.ids[i] = 0, ranking.logits[i] = -INFINITY;
+}
+
+// Gives the `count` largest of a row in order, less what is no number; places that stay empty hold id 0 and -inf.
+// What is above the least of the best so far is gathered, and thinned out when it is twice as many as wanted.
+static void rank(const float* row, int32_t size, int32_t* ids, float* logits, int32_t count) {
+  std::vector<Entry> best, spare;
+  float bound = NAN;  // nothing compares as not above it
+  const auto thin_out = [&] {
+    sort_entries(best, spare);
+    if ((int64_t)best.size() < count) return;
+    best.resize(count);
+    bound = row[best.back().id];
+  };
+  const auto offer = [&](int32_t id) {
+    if (!(row[id] <= bound) && row[id] == row[id]) best.push_back(entry_of(row[id], id));
+  };
+  int32_t i = 0;
+  for (; i + LANES <= size; i += LANES) {
+    if (bound == bound && !has_any((Ints)(load(row + i) > all(bound)))) continue;
+    for (int32_t j = i; j < i + LANES; j++) offer(j);
+    if ((int64_t)best.size() >= 2ll * count) thin_out();
+  }
+  for (; i < size; i++) offer(i);
+  thin_out();
+  for (int32_t n = 0; n < count; n++) {
+    const bool is_there = n < (int64_t)best.size();
+    ids[n] = is_there ? best[n].id : 0;
+    logits[n] = is_there ? row[best[n].id] : -INFINITY;
+  }
 }
 
 static float logsumexp(const float* row, int32_t size, Peak peak, float temperature) {
@@ -85,7 +115,7 @@ static void row_answers_run(const forerun::Step& step, const forerun::Operation&
   const Peak peak = peak_of(logits, size);
   step.out.argmax[row] = peak.has_nan || !std::isfinite(peak.logit) ? -1 : peak.id;
   const int64_t at = (int64_t)row * count;
-  if (count) rank(logits, size, {step.out.candidate_ids + at, step.out.candidate_logits + at, count});
+  if (count) rank(logits, size, step.out.candidate_ids + at, step.out.candidate_logits + at, count);
   step.out.logsumexp[row] = temperature > 0 ? logsumexp(logits, size, peak, temperature) : 0.0f;
 }
 

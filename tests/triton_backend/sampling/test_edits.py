@@ -20,13 +20,16 @@ def answers(logits: np.ndarray, *temperatures: float) -> tuple[StepResult, RowAs
     return result_from_rows(logits, asks), asks
 
 
-def assert_same(told: tuple[StepResult, np.ndarray], expected: StepResult) -> None:
-    result, slack = told
+def assert_same(edited: tuple[StepResult, np.ndarray], expected: StepResult) -> None:
+    result, slack = edited
     for name in ("argmax", "candidate_ids", "candidate_logits"):
         assert getattr(result, name).tolist() == getattr(expected, name).tolist(), name
     assert (np.abs(result.logsumexp - expected.logsumexp) <= slack).all()
     for row in range(len(expected.argmax)):
         assert result.full_row(row).tolist() == expected.full_row(row).tolist()
+    rows = [*range(len(expected.argmax))] * 2
+    for told, right in zip(result.likeliest(rows, 3), expected.likeliest(rows, 3), strict=True):
+        assert told.tolist() == right.tolist()
 
 
 def test_drawn_rows_are_answered_as_if_the_executor_had_given_them() -> None:

@@ -1,13 +1,14 @@
 """Log-probabilities against a plain softmax, and that they belong to the model, not to the sampling."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder.artifact.step import RowAsks, StepResult
+from builder.artifact.step import RowAsks
 from builder.targets.executor import result_from_rows
 from tests.triton_backend.making import make_sequence
 from triton_backend.rows import LogitRow
@@ -78,9 +79,7 @@ def test_only_rows_that_ask_and_got_a_token_are_read() -> None:
         return rows[row]
 
     result = result_from_rows(rows, RowAsks(0, np.zeros(3, np.float32)))
-    watched = StepResult(
-        result.argmax, result.candidate_ids, result.candidate_logits, result.logsumexp, full_row
-    )
+    watched = replace(result, full_row=full_row)
     sequences = [
         make_sequence("silent", 1),
         make_sequence("asks", 1, logprobs=2),

@@ -1,6 +1,7 @@
 """The sampler: the id of the oracle, from however many candidates, and whoever else is in the batch."""
 
 import random
+from collections import abc
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builder.artifact.step import StepResult
+from builder.artifact.step import Float32, Int32, StepResult
 from builder.errors import RequestError
 from builder.targets.executor import result_from_rows
 from tests.triton_backend.making import make_sequence
@@ -150,7 +151,7 @@ def test_greedy_ties_go_to_the_lower_id() -> None:
         ({"temperature": 100.0, "top_k": 200}, 1),
     ],
 )
-def test_the_full_row_is_read_only_where_candidates_cannot_decide(
+def test_more_candidates_are_asked_for_only_where_those_at_hand_cannot_decide(
     params: dict[str, Any], num_rows: int
 ) -> None:
     rows = -np.arange(VOCAB, dtype=np.float32)[None] / 4
@@ -158,24 +159,23 @@ def test_the_full_row_is_read_only_where_candidates_cannot_decide(
     chosen = sampler(32)
     asks = chosen.asks(asked)
     result = result_from_rows(rows, asks)
-    read: list[int] = []
+    ranked: list[int] = []
 
-    def full_row(row: int) -> np.ndarray:
-        read.append(row)
-        return result.full_row(row)
+    def likeliest(places: abc.Sequence[int], num_candidates: int) -> tuple[Int32, Float32]:
+        ranked.extend(places)
+        return result.likeliest(places, num_candidates)
 
-    watched: StepResult = replace(result, full_row=full_row)
+    watched: StepResult = replace(result, likeliest=likeliest)
     (token_id,) = chosen.sample(asked, asks, watched)
     assert token_id == oracle(rows[0], asked[0])
-    assert len(read) == num_rows
+    assert len(ranked) == num_rows
 
 
-def test_a_wide_row_is_searched_in_growing_parts() -> None:
-    rng = np.random.default_rng(1)
-    rows = rng.normal(size=(1, 20_000)).astype(np.float32)
-    for seed in range(12):
-        sequence = make_sequence("a", 1, temperature=1.0, seed=seed)
-        assert sample(rows, [sequence], 64) == [oracle(rows[0], sequence)]
+def test_wide_rows_are_searched_together_in_growing_parts() -> None:
+    rows = np.random.default_rng(1).normal(size=(12, 20_000)).astype(np.float32)
+    sequences = [make_sequence(f"r{seed}", 1, temperature=1.0, seed=seed) for seed in range(12)]
+    expected = [oracle(row, each) for row, each in zip(rows, sequences, strict=True)]
+    assert sample(rows, sequences, 64) == expected
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])

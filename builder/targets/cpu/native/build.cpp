@@ -16,6 +16,7 @@ extern const forerun::Build build = {
     FORERUN_NAME,
     enter_tiles,
     leave_tiles,
+    rank,
     {
         {nullptr, nullptr},
         {rows_num_units, embedding_run},

@@ -140,6 +140,15 @@ void Engine::count_times() {
   }
 }
 
+void Engine::rank(const int32_t* rows, int32_t num_rows, int32_t count, int32_t* ids, float* logits) {
+  const int32_t size = step_.geometry.vocab_size;
+  const Team::Unit unit = [&](int32_t, int32_t index, int32_t) {
+    const int64_t at = (int64_t)index * count;
+    build_.rank(this->logits(rows[index]), size, ids + at, logits + at, count);
+  };
+  team_.run({num_rows}, unit, [] {}, [] {});
+}
+
 const float* Engine::logits(int32_t row) const {
   const Buffer& buffer = buffers_[logits_];
   return (const float*)(buffer.data + row * buffer.row_bytes);

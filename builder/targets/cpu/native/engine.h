@@ -37,6 +37,8 @@ class Engine {
   // Gives what is wrong with a step, or an empty text when it ran.
   std::string run(const StepInputs& inputs, const StepOutputs& outputs, const int32_t* copies, int32_t num_copies);
   const float* logits(int32_t row) const;
+  // Gives the `count` largest logits of some rows of the last step, `[num_rows, count]`; all rows must be of it.
+  void rank(const int32_t* rows, int32_t num_rows, int32_t count, int32_t* ids, float* logits);
   const int64_t* times_ns() const { return times_; }
   const Build& build() const { return build_; }
 

@@ -64,6 +64,12 @@ FORERUN_EXPORT int32_t forerun_run(
   }
 }
 
+// Ranks rows of the last step; the caller has checked that they are of it, and that `count` is no more than the vocabulary.
+FORERUN_EXPORT void forerun_rank(
+    forerun::Engine* engine, const int32_t* rows, int32_t num_rows, int32_t count, int32_t* ids, float* logits) {
+  engine->rank(rows, num_rows, count, ids, logits);
+}
+
 FORERUN_EXPORT const float* forerun_logits(const forerun::Engine* engine, int32_t row) { return engine->logits(row); }
 
 // Nanoseconds spent in each kind of operation so far, by operation code.

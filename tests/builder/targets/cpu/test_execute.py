@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from builder.artifact.step import RowAsks, StepTensors
+from builder.artifact.step import RowAsks, StepResult, StepTensors
 from builder.artifact.store import Artifact
 from builder.errors import EngineError
 from builder.targets.cpu import native
@@ -137,7 +137,7 @@ def test_what_a_former_owner_left_in_a_block_never_shows(artifact: Artifact) -> 
     executor.close()
 
 
-def answers(executor: CpuExecutor, asks: RowAsks, num_rows: int) -> tuple[object, np.ndarray]:
+def answers(executor: CpuExecutor, asks: RowAsks, num_rows: int) -> tuple[StepResult, np.ndarray]:
     runner = PagedRunner(executor)
     step = runner._lay_out([("a", runner._extend("a", num_rows) or draw(num_rows))], [num_rows])
     result = executor.execute(step, asks)
@@ -156,6 +156,31 @@ def test_candidates_and_sums_are_those_of_the_full_rows(plain: Artifact, count: 
         np.testing.assert_array_equal(result.candidate_logits[j], row[ids])
         expected = reference.logsumexp(row, float(temperatures[j]))
         assert result.logsumexp[j] == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    executor.close()
+
+
+@pytest.mark.parametrize("count", [1, 70, 259])
+def test_more_candidates_of_any_rows_are_those_of_the_full_rows(
+    plain: Artifact, count: int
+) -> None:
+    executor = opened(plain)
+    result, rows = answers(executor, RowAsks(0, np.zeros(4, np.float32)), 4)
+    places = [2, 0, 2]
+    ids, logits = result.likeliest(places, count)
+    for index, place in enumerate(places):
+        expected = reference.largest(rows[place], count)
+        np.testing.assert_array_equal(ids[index], expected)
+        np.testing.assert_array_equal(logits[index], rows[place][expected])
+    executor.close()
+
+
+@pytest.mark.parametrize("row", [-1, 4, 1 << 30])
+def test_rows_that_the_last_step_did_not_have_are_refused(plain: Artifact, row: int) -> None:
+    executor = opened(plain)
+    result, _ = answers(executor, RowAsks(0, np.zeros(4, np.float32)), 4)
+    for ask in (lambda: result.full_row(row), lambda: result.likeliest([0, row], 3)):
+        with pytest.raises(EngineError, match="none of the 4 of the last step"):
+            ask()
     executor.close()
 
 
