@@ -48,15 +48,20 @@ static Entry entry_of(float logit, int32_t id) {
   return {bits >> 31 ? bits : ~bits & 0x7fffffff, id};
 }
 
-// Sorts by logits, largest first, digit by digit; equal ones stay as they are.
+// Sorts by logits, largest first, digit by digit from the least; equal ones stay as they are.
 static void sort_entries(std::vector<Entry>& entries, std::vector<Entry>& spare) {
-  constexpr uint32_t NUM_DIGITS = 256;
+  constexpr int32_t BITS = 8, NUM_DIGITS = 1 << BITS, NUM_PASSES = 32 / BITS;
+  int32_t starts[NUM_PASSES][NUM_DIGITS] = {};
+  for (const Entry& entry : entries)
+    for (int32_t pass = 0; pass < NUM_PASSES; pass++) starts[pass][(entry.falling >> pass * BITS) % NUM_DIGITS]++;
   spare.resize(entries.size());
-  for (int32_t shift = 0; shift < 32; shift += 8) {
-    int32_t starts[NUM_DIGITS + 1] = {};
-    for (const Entry& entry : entries) starts[(entry.falling >> shift) % NUM_DIGITS + 1]++;
-    for (uint32_t digit = 0; digit < NUM_DIGITS; digit++) starts[digit + 1] += starts[digit];
-    for (const Entry& entry : entries) spare[starts[(entry.falling >> shift) % NUM_DIGITS]++] = entry;
+  for (int32_t pass = 0; pass < NUM_PASSES; pass++) {
+    for (int32_t digit = 0, next = 0; digit < NUM_DIGITS; digit++) {
+      const int32_t count = starts[pass][digit];
+      starts[pass][digit] = next;
+      next += count;
+    }
+    for (const Entry& entry : entries) spare[starts[pass][(entry.falling >> pass * BITS) % NUM_DIGITS]++] = entry;
     entries.swap(spare);
   }
 }
