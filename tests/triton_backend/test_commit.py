@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from builder.errors import RequestError
 from tests.triton_backend.committing import commit_one, started
 from tests.triton_backend.fakes import FakeText
 from tests.triton_backend.making import make_sequence
@@ -13,6 +14,7 @@ from triton_backend.plan import Scheduled, StepPlan
 from triton_backend.request import Delta, FinishReason, TokenLogprobs
 from triton_backend.rows import Drawn, NoToken
 from triton_backend.sequence import Sequence
+from triton_backend.structured.trial import TOO_COMPLEX
 from triton_backend.text import TextStage
 
 QUOTE = "words of an answer"
@@ -282,6 +284,26 @@ def test_a_mask_that_fails_ends_its_answer_alone_and_quotes_nothing(
     assert (delta.finish_reason, delta.token_ids) == (FinishReason.ERROR, ())
     assert delta.error == "following the constraint failed with ValueError."
     assert QUOTE not in caplog.text
+
+
+class OutgrownMask(ListedMask):
+    """Meets a limit of its constraint."""
+
+    def accept(self, token_id: int) -> None:
+        raise RequestError(TOO_COMPLEX)
+
+
+def test_a_constraint_that_outgrows_its_limits_ends_its_answer_as_the_requests_mistake(
+    stage: FakeText, caplog: pytest.LogCaptureFixture
+) -> None:
+    sequence = make_sequence("a", 3)
+    sequence.mask = OutgrownMask()
+    started(stage, sequence)
+    delta = commit_one(sequence, 5, stage)
+    assert (delta.finish_reason, delta.token_ids) == (FinishReason.INVALID, ())
+    assert delta.error == TOO_COMPLEX
+    assert not stage.live
+    assert not caplog.records
 
 
 def test_what_was_reused_and_which_choice_it_is_are_told(stage: FakeText) -> None:

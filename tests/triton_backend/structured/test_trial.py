@@ -13,7 +13,14 @@ from llguidance import LLMatcher, LLTokenizer
 from builder.errors import EngineError, RequestError, UnavailableError
 from triton_backend.constraint import Constraint, ConstraintKind
 from triton_backend.structured.grammars import grammar_of
-from triton_backend.structured.trial import MAX_CPU_S, MAX_WALL_S, ByteVocabulary, limits, tried
+from triton_backend.structured.trial import (
+    MAX_CPU_S,
+    MAX_WALL_S,
+    TOO_COMPLEX,
+    ByteVocabulary,
+    limits,
+    tried,
+)
 
 SCHEMA, REGEX = ConstraintKind.JSON_SCHEMA, ConstraintKind.REGEX
 
@@ -135,6 +142,32 @@ def test_a_schema_with_many_optional_fields_is_followed_to_its_end() -> None:
     schema = Constraint(SCHEMA, json.dumps({"type": "object", "properties": fields}))
     text = b'{"k0": 1, "k149": 2}'
     assert len(walked(schema, text)) == len(text)
+
+
+FIELDS = {f"k{number}": {"type": "integer"} for number in range(260)}
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        Constraint(
+            SCHEMA, json.dumps({"type": "object", "properties": FIELDS, "required": ["k259"]})
+        ),
+        Constraint(
+            SCHEMA, json.dumps({"type": "object", "properties": dict(list(FIELDS.items())[:200])})
+        ),
+        Constraint(ConstraintKind.CHOICE, json.dumps([f"item {place}" for place in range(1000)])),
+    ],
+)
+def test_what_is_too_complex_behind_the_first_letter_of_each_answer_is_refused(
+    constraint: Constraint,
+) -> None:
+    assert refused(constraint) == TOO_COMPLEX
+
+
+def test_what_is_too_complex_in_some_answers_only_is_not_refused() -> None:
+    objects = {"type": "object", "properties": FIELDS}
+    assert tried(Constraint(SCHEMA, json.dumps({"anyOf": [objects, {"type": "null"}]})))
 
 
 def test_a_union_too_large_for_its_limits_is_refused() -> None:
