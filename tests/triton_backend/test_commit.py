@@ -289,7 +289,7 @@ def test_a_mask_that_fails_ends_its_answer_alone_and_quotes_nothing(
 class OutgrownMask(ListedMask):
     """Meets a limit of its constraint."""
 
-    def accept(self, token_id: int) -> None:
+    def accept(self, token_id: int) -> None:  # noqa: ARG002
         raise RequestError(TOO_COMPLEX)
 
 

@@ -214,7 +214,7 @@ def test_a_field_of_the_other_endpoint_may_ask_for_nothing_and_is_sent_there_oth
     with pytest.raises(ApiError, match=r"^echo belongs to /v1/completions; leave it out") as caught:
         chat(echo=True)
     assert (caught.value.status, caught.value.param) == (400, "echo")
-    with pytest.raises(ApiError, match="^top_logprobs belongs to /v1/chat/completions"):
+    with pytest.raises(ApiError, match=r"^top_logprobs belongs to /v1/chat/completions"):
         completion(top_logprobs=2)
 
 
