@@ -53,7 +53,7 @@ class TritonPythonModel:
             TritonModelException: the model can't be served; its one line says why.
         """
         name = args["model_name"]
-        logging.basicConfig(level=logging.INFO, format=f"front {name}: %(message)s")
+        logging.basicConfig(level=logging.INFO, format=f"%(levelname)s front {name}: %(message)s")
         try:
             refuse_other_numpy(np.__version__, pb_utils.InferenceResponse.__init__.__doc__ or "")
             config = json.loads(args["model_config"])
