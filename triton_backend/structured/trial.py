@@ -28,8 +28,8 @@ BOUNDS = frozenset({-signal.SIGPROF, -signal.SIGABRT, -signal.SIGSEGV})
 
 TOO_LARGE = "constraint.text takes too long to compile; make it smaller."
 TOO_COMPLEX = (
-    "constraint.text is too complex to follow; give it fewer optional fields or choices,"
-    " or a grammar that reads each answer in one way."
+    "constraint.text is too complex to follow; give it fewer optional fields or choices. A grammar repeats by * or +"
+    " (not by a rule that ends with itself), and reads each answer in one way."
 )
 BUSY = "the server is too busy to compile the constraint; try again later."
 

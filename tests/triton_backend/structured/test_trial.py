@@ -137,6 +137,18 @@ def test_an_ambiguous_grammar_ends_its_answer_before_it_costs_much() -> None:
     assert max(costs) < 0.2
 
 
+@pytest.mark.parametrize(
+    ("grammar", "length"),
+    [
+        ("root ::= [a-z]+", 1000),
+        ("root ::= root [a-z] | [a-z]", 1000),
+        ("root ::= [a-z] root | [a-z]", 747),
+    ],
+)
+def test_only_a_rule_that_ends_with_itself_ends_its_answer(grammar: str, length: int) -> None:
+    assert len(walked(Constraint(ConstraintKind.GRAMMAR, grammar), b"a" * 1000)) == length
+
+
 def test_a_schema_with_many_optional_fields_is_followed_to_its_end() -> None:
     fields = {f"k{number}": {"type": "integer"} for number in range(150)}
     schema = Constraint(SCHEMA, json.dumps({"type": "object", "properties": fields}))
