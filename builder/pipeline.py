@@ -95,7 +95,8 @@ def plan(request: CompileRequest, *, shows_bars: bool = False) -> BuildPlan:
     for name in others:
         if load_compiler(name).kv_geometry(config, block_size, request.options) != kv:
             raise UnsupportedError(
-                f"targets {first} and {name} keep keys and values in different forms; compile for each by itself"
+                f"targets {first} and {name} keep keys and values in different forms; add --kv float32, or compile for "
+                "each by itself"
             )
     found = limits.derive(request.limits, config, kv)
     return BuildPlan(

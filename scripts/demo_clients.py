@@ -20,7 +20,17 @@ from tritonclient.grpc import InferenceServerClient, InferInput
 
 QUESTION = "What is the capital of France?"
 MAX_TOKENS = 48
-SHOWN_METRICS = ("nv_inference_request_success{", "nv_inference_count{", "forerun_")
+SHOWN_METRICS = (
+    "nv_inference_request_success",
+    "forerun_kv_blocks",
+    "forerun_requests_submitted_total",
+    "forerun_prompt_tokens_total",
+    "forerun_generated_tokens_total",
+    "forerun_time_to_first_token_seconds_sum",
+    "forerun_time_to_first_token_seconds_count",
+)
+METRICS_LATE_S = 1.5
+"""The engine tells its figures every second."""
 
 Responses = queue.SimpleQueue[tuple[Any, Any]]
 """Results and errors, as tritonclient's callback gets them."""
@@ -106,11 +116,12 @@ def ask_openai(url: str) -> None:
 
 
 def show_metrics(url: str) -> None:
-    """Print what Triton counted of our requests."""
-    print(f"==> {url}", flush=True)
+    """Print some of what was counted of our requests."""
+    time.sleep(METRICS_LATE_S)
+    print(f"==> {url}, of which:", flush=True)
     with urllib.request.urlopen(url) as response:  # noqa: S310 (our own server's)
         lines = response.read().decode().splitlines()
-    print("\n".join(line for line in lines if line.startswith(SHOWN_METRICS)))
+    print("\n".join(line for line in lines if line.partition("{")[0] in SHOWN_METRICS))
 
 
 def main(repository: Path) -> None:

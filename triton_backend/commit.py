@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from builder.errors import RequestError
 from triton_backend.failures import log_failure
 from triton_backend.plan import Scheduled, StepPlan
 from triton_backend.request import Delta, FinishReason, TokenLogprobs
@@ -117,6 +118,9 @@ def _take(run: _Run, sequence: Sequence, token_id: Drawn, text_stage: TextStage)
             sequence.mask.accept(token_id)
         doing = "turning tokens into text"
         _read(run, sequence, token_id, text_stage)
+    except RequestError as mistake:
+        _fail(run, sequence, text_stage, str(mistake), FinishReason.INVALID)
+        return
     except Exception as failure:  # noqa: BLE001 - one answer fails, and others go on
         log_failure(logger, f"{doing} failed", failure)
         error = f"{doing} failed with {type(failure).__name__}."
@@ -152,10 +156,10 @@ def _end_without(run: _Run, sequence: Sequence, why: NoToken, text_stage: TextSt
         run.reason = FinishReason.STOP
         run.text += text_stage.finish(sequence.answer_id)
         return
-    error = FAILURES.get(why) or nothing_left(sequence)
-    _fail(run, sequence, text_stage, error)
     if why is NoToken.NOTHING_LEFT:
-        run.reason = FinishReason.INVALID
+        _fail(run, sequence, text_stage, nothing_left(sequence), FinishReason.INVALID)
+    else:
+        _fail(run, sequence, text_stage, FAILURES[why])
 
 
 def nothing_left(sequence: Sequence) -> str:
@@ -174,10 +178,16 @@ def nothing_left(sequence: Sequence) -> str:
     )
 
 
-def _fail(run: _Run, sequence: Sequence, text_stage: TextStage, error: str) -> None:
+def _fail(
+    run: _Run,
+    sequence: Sequence,
+    text_stage: TextStage,
+    error: str,
+    reason: FinishReason = FinishReason.ERROR,
+) -> None:
     """End a run with an error; the tokens before it stay."""
     _drop_text(sequence, text_stage)
-    run.reason, run.stop_reason, run.error = FinishReason.ERROR, None, error
+    run.reason, run.stop_reason, run.error = reason, None, error
 
 
 def _drop_text(sequence: Sequence, text_stage: TextStage) -> None:

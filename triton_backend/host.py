@@ -20,7 +20,9 @@ GRACE_S = 2.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a host and give its exit code: 0 also where another host serves the socket already."""
     read = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="engine host %(process)d: %(message)s")
+    logging.basicConfig(
+        level=logging.INFO, format="%(levelname)s engine host %(process)d: %(message)s"
+    )
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A thread waits for it: a handler would run on the main thread, and would be late by one wake-up if the signal
     # came just before that thread began to wait for work. An idle host was seen to miss its stop that way.

@@ -156,16 +156,16 @@ METRICS = tuple(_metrics())
 
 
 class Meters:
-    """Sets one meter per metric, by what the host says from time to time."""
+    """Sets meters by what the host says from time to time."""
 
     def __init__(self, setters: Mapping[str, Callable[[float], None]]) -> None:
-        """Take a function per series: it sets a gauge, or adds to a counter."""
-        self._setters = setters
+        """Take a function per series that is told: it sets a gauge, or adds to a counter."""
+        self._setters = [(each, setters[each.series]) for each in METRICS if each.series in setters]
         self._told: dict[str, float] = {}
 
     def read(self, pong: Pong) -> None:
         """Bring all meters up to date; those that did not change cost nothing."""
-        for metric in METRICS:
+        for metric, change in self._setters:
             value = metric.value(pong)
             before = self._told.get(metric.series)
             if value == before:
@@ -174,4 +174,4 @@ class Meters:
             if metric.only_grows and before is not None and value >= before:
                 value -= before
             # Otherwise a gauge, a first value, or another host, which counts from 0.
-            self._setters[metric.series](value)
+            change(value)

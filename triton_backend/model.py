@@ -36,6 +36,8 @@ CODES = {
     FailureKind.INTERNAL: "INTERNAL",
     FailureKind.CANCELLED: "CANCELLED",
 }
+TELLING_FACE = "forerun"
+"""Models of a deployment share one engine, and each has one of this face: it alone tells of it, or sums would double."""
 HANGS_S = 10
 WATCH_S = 0.5
 BROKEN = Failure(FailureKind.INTERNAL, "the front failed to take the request.")
@@ -51,7 +53,7 @@ class TritonPythonModel:
             TritonModelException: the model can't be served; its one line says why.
         """
         name = args["model_name"]
-        logging.basicConfig(level=logging.INFO, format=f"front {name}: %(message)s")
+        logging.basicConfig(level=logging.INFO, format=f"%(levelname)s front {name}: %(message)s")
         try:
             refuse_other_numpy(np.__version__, pb_utils.InferenceResponse.__init__.__doc__ or "")
             config = json.loads(args["model_config"])
@@ -64,7 +66,8 @@ class TritonPythonModel:
             place = find_place(settings, server=str(server), secret=secret)
             door = HostDoor(place, settings.face)
             labels = {"model": name, "deployment": settings.deployment}
-            meters = Meters({metric.series: TritonMeter(metric, labels) for metric in METRICS})
+            told = METRICS if settings.face == TELLING_FACE else ()
+            meters = Meters({metric.series: TritonMeter(metric, labels) for metric in told})
             self._front = Front(face, door, clock=time.monotonic, on_pong=meters.read)
             threading.Thread(target=end_with, args=(server,), daemon=True).start()
             self._front.start()

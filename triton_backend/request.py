@@ -196,7 +196,7 @@ class FinishReason(StrEnum):
     """`max_tokens` or the engine's `max_seq_len` was reached."""
     CANCELLED = "cancelled"
     INVALID = "invalid"
-    """What it asks for leaves no token to go on with."""
+    """What it asks for leaves no token to go on with, or became too complex to follow."""
     TIMEOUT = "timeout"
     """Its deadline passed, waiting or running."""
     ERROR = "error"

@@ -202,8 +202,7 @@ def refuse_unsupported_schema(model: LoadedModel, params: SamplingParams) -> Non
     try:
         model.masks.compile(params.constraint)
     except RequestError as error:
-        text = str(error).replace("constraint.text", "the schema of --json-schema")
-        raise UserError(text) from error
+        raise UserError(_in_words_of_options(str(error))) from error
 
 
 def refuse_misplaced(options: Options) -> None:
@@ -274,10 +273,14 @@ def raise_failed(outcomes: list[Outcome], num_choices: int) -> None:
         EngineError: names the prompts and the first error.
     """
     failed = {
-        place // num_choices + 1: outcome.error
+        place // num_choices + 1: _in_words_of_options(outcome.error or "")
         for place, outcome in enumerate(outcomes)
         if outcome.finish_reason in (FinishReason.ERROR, FinishReason.INVALID)
     }
     if failed:
         numbers = ", ".join(map(str, failed))
         raise EngineError(f"no complete answer for prompt {numbers}: {next(iter(failed.values()))}")
+
+
+def _in_words_of_options(message: str) -> str:
+    return message.replace("constraint.text", "the schema of --json-schema")

@@ -5,6 +5,7 @@ shim ends by itself, so does the command, with exit code 1 and the end of Triton
 """
 
 import contextlib
+import logging
 import math
 import sys
 import time
@@ -23,10 +24,12 @@ from builder.cli.numeric import DAY_S, FiniteRange
 from builder.cli.sizes import format_duration
 from builder.cli.validate import valid_repository
 from builder.errors import ServerError
+from triton_backend import openai
 from triton_backend.launcher.addresses import Addresses, find_host, free_ports
 from triton_backend.launcher.asgi_thread import AsgiThread, running_application
 from triton_backend.launcher.deployed import Repository
 from triton_backend.launcher.installation import find_installation
+from triton_backend.launcher.kept_log import keep_log
 from triton_backend.launcher.open_files import allow_many_files
 from triton_backend.launcher.server import LaunchPlan, TritonServer, running_server
 from triton_backend.launcher.watch import StubWatch
@@ -151,7 +154,12 @@ def serve(options: Options) -> None:
     repository = valid_repository(options.repository)
     api_keys = read_keys(options.api_key_file)
     plan = launch_plan(options, repository)
-    with contextlib.suppress(Stopped), running_server(plan) as triton:
+    with (
+        contextlib.suppress(Stopped),
+        shim_failures_said(),
+        running_server(plan) as triton,
+        failures_kept(triton),
+    ):
         triton.wait_ready(options.ready_timeout)
         config = server_config(
             shim_settings(repository, plan.addresses, api_keys, secret=triton.secret),
@@ -204,6 +212,29 @@ def shim_settings(
         api_keys=api_keys,
         secret=secret,
     )
+
+
+@contextlib.contextmanager
+def shim_failures_said() -> Iterator[None]:
+    """Say what fails in the shim: it runs in this process, which has no other log."""
+    logger, handler = logging.getLogger(openai.__name__), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("the OpenAI API: %(message)s"))
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+@contextlib.contextmanager
+def failures_kept(triton: TritonServer) -> Iterator[None]:
+    """In the end, keep the log if it tells of a failure, and say where; clients were told to look there."""
+    try:
+        yield
+    finally:
+        kept = keep_log(triton.log)
+        if kept is not None:
+            say(f"something failed while serving; the log is kept in {kept}")
 
 
 @contextlib.contextmanager

@@ -186,13 +186,12 @@ def _names(_context: click.Context, _param: click.Parameter, text: str) -> tuple
 )
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 def command(**options: Any) -> None:
-    r"""Play requests into the serving engine on a virtual clock, and compare scheduling policies.
+    """Play requests into the serving engine on a virtual clock, and compare scheduling policies.
 
     It is the engine that also serves; only its steps are replaced, by the time they would take. FCFS against shortest
     remaining work, as load grows:
 
-    \b
-      builder simulate --policy fcfs,srpt --load 0.5,0.8,1,1.2
+    builder simulate --policy fcfs,srpt --load 0.5,0.8,1,1.2
     """
     simulate(Options(**options))
 

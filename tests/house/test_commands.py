@@ -121,10 +121,18 @@ def test_the_demo_compiles_generates_deploys_and_serves(house: House) -> None:
     assert "==> done in " in result.stdout
 
 
-def test_bench_without_a_name_lists_the_names(house: House) -> None:
+def test_bench_without_a_name_lists_the_names_and_installs_nothing(house: House) -> None:
     result = house.run("scripts/bench")
-    assert result.returncode == 2
+    assert (result.returncode, result.stderr) == (0, "")
+    assert {"compile", "demo"} <= set(result.stdout.split())
+    assert not house.log.exists()
+
+
+def test_bench_refuses_an_unknown_name_with_the_names_and_installs_nothing(house: House) -> None:
+    result = house.run("scripts/bench", "moon")
+    assert (result.returncode, result.stdout) == (2, "")
     assert {"compile", "demo"} <= set(result.stderr.split())
+    assert not house.log.exists()
 
 
 def test_bench_runs_the_named_benchmark_with_its_arguments(house: House) -> None:

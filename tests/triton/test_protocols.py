@@ -117,6 +117,14 @@ def test_the_metrics_endpoint_tells_of_the_engine(triton: Served) -> None:
     assert found["forerun_kv_blocks"] > found["forerun_kv_blocks_used"] == 0
 
 
+def test_the_engine_behind_several_models_is_told_once(triton: Served) -> None:
+    _, body = call(triton.addresses.metrics, "GET", "/metrics")
+    told = [line for line in body.decode().splitlines() if line.startswith("forerun_")]
+    assert told
+    assert all(f'model="{FORERUN}"' in line for line in told)
+    assert VLLM.encode() in body
+
+
 def test_histograms_of_the_endpoint_are_as_prometheus_reads_them(triton: Served) -> None:
     generate(triton, FORERUN, text="Hello", stream=False, **GREEDY)
     deadline = time.monotonic() + WAIT_S

@@ -127,6 +127,30 @@ def test_a_signal_ends_it_in_good_order(repository: Path, number: signal.Signals
         assert serve.errors.read_text() == ""
 
 
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the commands of a test leave the logs of failures."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+def test_the_log_of_a_failure_is_kept_and_its_place_told(repository: Path, temporary: Path) -> None:
+    with serve_process(repository) as serve:
+        (host,) = family.hosts_among(family.members(serve.mark))
+        host.kill()
+        log = serve.process.stdout.readline().split()[1] if serve.process.stdout else ""
+        while "the engine host is gone" not in Path(log).read_text():
+            assert serve.process.poll() is None
+            time.sleep(0.05)
+        serve.process.terminate()
+        assert serve.process.wait(WAIT_S) == 0
+        said = serve.errors.read_text()
+    assert said.startswith("something failed while serving; the log is kept in ")
+    kept = Path(said.split()[-1])
+    assert "ERROR front tiny: the engine host is gone" in kept.read_text()
+    assert kept.parent == temporary
+
+
 def test_a_signal_before_it_is_ready_is_a_failure(repository: Path) -> None:
     process = subprocess.Popen(
         serve_command(repository), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -145,6 +145,26 @@ def test_a_constraint_that_is_wrong_is_refused_by_the_clients_name(serve: ServeP
     assert b"canary" not in body
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_grammar_that_the_answer_outgrows_is_the_clients_mistake(
+    serve: ServeProcess, prompt: str, stream: bool
+) -> None:
+    ambiguous = {"grammar": "root ::= s\ns ::= s s | [a-z] | s s s"}
+    content = {"model": FORERUN, "prompt": prompt, "max_tokens": 200, "ignore_eos": True}
+    headers = {"authorization": f"Bearer {KEYS[0]}"}
+    status, body = call(
+        serve.address("openai"),
+        "POST",
+        "/v1/completions",
+        {**content, "structured_outputs": ambiguous, "stream": stream},
+        headers=headers,
+    )
+    assert status == (200 if stream else 400)
+    error = json.loads(body.rpartition(b"data: ")[2])["error"]
+    assert (error["type"], error["param"]) == ("invalid_request_error", "structured_outputs")
+    assert error["message"].startswith("structured_outputs is too complex to follow; ")
+
+
 def test_a_bad_word_does_not_come(serve: ServeProcess, prompt: str) -> None:
     fields = {"logit_bias": {str(ord("a")): 100, str(ord("b")): 90}, "max_tokens": 3}
     assert complete(serve, prompt, **fields)["choices"][0]["text"] == "aaa"

@@ -241,49 +241,6 @@ def test_a_stopping_id_gives_its_text_where_the_request_includes_stops(stage: Fa
     assert (delta.text, delta.stop_reason) == ("bh", 7)
 
 
-class ListedMask:
-    """Allows one run of tokens, and is complete after it."""
-
-    def __init__(self, *token_ids: int) -> None:
-        self.left = list(token_ids)
-
-    def apply(self, logits: object) -> None:
-        raise NotImplementedError
-
-    def keeps(self, token_id: int) -> bool:
-        return token_id == self.left[0]
-
-    def accept(self, token_id: int) -> None:
-        if self.left.pop(0) != token_id:
-            raise ValueError(QUOTE)
-
-    @property
-    def is_complete(self) -> bool:
-        return not self.left
-
-
-def test_an_answer_ends_where_nothing_more_conforms(stage: FakeText) -> None:
-    sequence = make_sequence("a", 3)
-    sequence.mask = ListedMask(4, 5)
-    started(stage, sequence)
-    assert commit_one(sequence, 4, stage).finish_reason is None
-    delta = commit_one(sequence, 5, stage)
-    assert (delta.finish_reason, delta.stop_reason) == (FinishReason.STOP, None)
-    assert not stage.live
-
-
-def test_a_mask_that_fails_ends_its_answer_alone_and_quotes_nothing(
-    stage: FakeText, caplog: pytest.LogCaptureFixture
-) -> None:
-    sequence = make_sequence("a", 3)
-    sequence.mask = ListedMask(4)
-    started(stage, sequence)
-    delta = commit_one(sequence, 5, stage)
-    assert (delta.finish_reason, delta.token_ids) == (FinishReason.ERROR, ())
-    assert delta.error == "following the constraint failed with ValueError."
-    assert QUOTE not in caplog.text
-
-
 def test_what_was_reused_and_which_choice_it_is_are_told(stage: FakeText) -> None:
     sequence = make_sequence("a", 3)
     sequence.choice, sequence.num_cached = 2, 1

@@ -43,6 +43,10 @@ def test_counters_are_added_to() -> None:
     assert heard.values["forerun_steps_total"] == [5, 4, 3]
 
 
+def test_a_model_without_meters_hears_in_vain() -> None:
+    Meters({}).read(pong(num_running=1))
+
+
 def test_a_new_host_counts_from_0() -> None:
     heard = Heard()
     for tokens in (60, 7, 9):

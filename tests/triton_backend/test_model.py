@@ -108,12 +108,16 @@ def test_after_the_last_response_triton_is_not_touched_again(model: ModuleType) 
     assert (len(sender.sent), sender.num_questions) == (1, 2)
 
 
-def test_a_request_goes_the_whole_way(
-    model: ModuleType, tiny_artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def triton_model(model: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A model that finds its host in a folder of its own."""
     monkeypatch.setattr("triton_backend.attach.runtime_folder", lambda: tmp_path)
     monkeypatch.setattr(model, "end_with", lambda _: None)  # it would end the tests, too
-    triton_model = model.TritonPythonModel()
+    monkeypatch.setattr(FakeFamily, "made", {})
+    return model.TritonPythonModel()
+
+
+def test_a_request_goes_the_whole_way(triton_model: Any, tiny_artifact: Path) -> None:
     triton_model.initialize(
         arguments(face="forerun", deployment="chat", artifact=str(tiny_artifact), threads="1")
     )
@@ -130,6 +134,18 @@ def test_a_request_goes_the_whole_way(
     assert good.sender.sent[-1][0].tensors["finish_reason"] == [b"length"]
     (refusal, _), *_ = bad.sender.sent
     assert refusal.error.code == FakeError.INVALID_ARG
+
+
+def test_one_model_of_a_deployment_tells_of_their_engine(
+    triton_model: Any, tiny_artifact: Path
+) -> None:
+    artifact = str(tiny_artifact)
+    triton_model.initialize(
+        arguments("other", face="vllm", deployment="chat", artifact=artifact, threads="1")
+    )
+    await_true(triton_model.is_ready)
+    triton_model.finalize()
+    assert not FakeFamily.made
 
 
 HANGING_METER = """

@@ -53,7 +53,7 @@ def sampling_params(fields: Mapping[str, object]) -> SamplingParams:
                 raise RequestError(f"{name} says the same as another field; leave one of them out.")
             given[parameter] = SUPPORTED[name](name, value)
         elif name not in NEUTRAL:
-            raise RequestError(unknown_name("sampling field", name, [*SUPPORTED, *TERMS, *NEUTRAL]))
+            raise RequestError(unknown_name("sampling field", name, [*SUPPORTED, *TERMS]))
         elif not any(is_same(value, neutral) for neutral in NEUTRAL[name]):
             raise RequestError(
                 f"sampling field {name} is not supported by this model; leave it out."

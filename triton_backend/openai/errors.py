@@ -82,11 +82,14 @@ def refused(message: str, names: Mapping[str, str] = MappingProxyType({})) -> Ap
 
     `names` says what the client calls further fields that the engine calls otherwise.
     """
-    message = _in_clients_words(message, {**_NAMES, **names})
+    names = {**_NAMES, **names}
+    message = _in_clients_words(message, names)
     if _TOO_LONG.search(message):
         # Clients that don't read the code look for OpenAI's words.
         text = f"this model's maximum context length is exceeded: {message}"
         return ApiError(400, text, code="context_length_exceeded")
+    if message.startswith("the prompt "):
+        return ApiError(400, message, param=names["prompt_token_ids"], code="invalid_value")
     field = _FIELD.match(message)
     return ApiError(400, message, param=field and field.group(), code="invalid_value")
 

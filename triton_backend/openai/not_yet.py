@@ -13,15 +13,19 @@ NOT_YET: dict[str, tuple[object, ...]] = {
     "audio": (),
     "best_of": (1,),
     "chat_template": (),
+    "chat_template_kwargs": (),
     "continue_final_message": (False,),
     "documents": ([],),
     "echo": (False,),
     "function_call": ("none",),
     "functions": ([],),
+    "max_completion_tokens": (),
+    "messages": (),
     "modalities": (["text"],),
     "moderation": (),
     "parallel_tool_calls": (True,),
     "prediction": (),
+    "prompt": (),
     "prompt_cache_options": (),
     "prompt_cache_retention": (),
     "reasoning_effort": (),
@@ -32,11 +36,22 @@ NOT_YET: dict[str, tuple[object, ...]] = {
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
+    "top_logprobs": (),
     "use_beam_search": (False,),
     "verbosity": (),
     "web_search_options": (),
 }
 """With the values that ask for nothing; null always does."""
+CHATS, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+ELSEWHERE = {
+    "chat_template_kwargs": CHATS,
+    "echo": COMPLETIONS,
+    "max_completion_tokens": CHATS,
+    "messages": CHATS,
+    "prompt": COMPLETIONS,
+    "top_logprobs": CHATS,
+}
+"""Those that one endpoint carries out, and which."""
 
 
 def without_idle(data: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
@@ -50,9 +65,15 @@ def without_idle(data: dict[str, Any], known: Collection[str]) -> dict[str, Any]
         if name in known:
             kept[name] = value
         elif name not in NOT_YET:
-            text = unknown_name("field", shown(name), [*known, *NOT_YET])
+            text = unknown_name("field", shown(name), known)
             raise ApiError(400, text, param=shown(name), code="unknown_parameter")
         elif value is not None and not any(is_same(value, idle) for idle in NOT_YET[name]):
-            text = f"{name} is not supported with this value; leave it out."
-            raise ApiError(400, text, param=name, code="unsupported_parameter")
+            raise _refused(name)
     return kept
+
+
+def _refused(name: str) -> ApiError:
+    text = f"{name} is not supported with this value; leave it out."
+    if name in ELSEWHERE:
+        text = f"{name} belongs to {ELSEWHERE[name]}; leave it out here."
+    return ApiError(400, text, param=name, code="unsupported_parameter")

@@ -64,7 +64,8 @@ class CommonFields(msgspec.Struct, frozen=True, kw_only=True):
     logit_bias: dict[str, Bias] | None = None
     response_format: ResponseFormat | None = None
     # Beyond OpenAI, named as vLLM names them.
-    top_k: Annotated[int, Meta(ge=0, le=MAX_INT32)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=MAX_INT32)] | None = None
+    """0 is off, and -1, as vLLM has it."""
     min_tokens: Annotated[int, Meta(ge=0, le=MAX_INT32)] | None = None
     stop_token_ids: list[TokenId] | None = None
     ignore_eos: bool | None = None
@@ -117,7 +118,7 @@ class CommonFields(msgspec.Struct, frozen=True, kw_only=True):
         """
         given: dict[str, Any] = {
             "temperature": self.temperature,
-            "top_k": self.top_k,
+            "top_k": 0 if self.top_k == -1 else self.top_k,
             "top_p": self.top_p,
             "seed": self.seed,
             "max_tokens": max_tokens,

@@ -18,7 +18,7 @@ from builder.artifact.step import Float32
 from builder.errors import EngineError, RequestError, UnavailableError
 from triton_backend.constraint import Constraint
 from triton_backend.structured.mask import AnswerMask
-from triton_backend.structured.trial import TOO_LARGE, limits, tried
+from triton_backend.structured.trial import TOO_COMPLEX, limits, tried
 from triton_backend.structured.verdicts import Verdicts
 
 NUM_THREADS = 4
@@ -82,12 +82,15 @@ class GuidanceMask:
 
     def accept(self, token_id: int) -> None:
         """See `AnswerMask`."""
-        self._settle()
+        is_allowed = self.keeps(token_id)
         if token_id in self._stopping_ids and not self._matcher.is_error():
             return
         self._ids, self._is_over = None, False
-        if not self._matcher.consume_token(token_id):
-            raise EngineError("the constraint became too complex to follow, or was not followed")
+        if self._matcher.consume_token(token_id):
+            return
+        if is_allowed:
+            raise RequestError(TOO_COMPLEX)
+        raise EngineError("the constraint was not followed")
 
     def _allowed_now(self) -> Bool:
         self._settle()
@@ -115,7 +118,7 @@ def allowed_by(matcher: LLMatcher, vocab_size: int) -> Allowed:
     bits = np.frombuffer(matcher.compute_bitmask(), np.uint8)
     ids = np.unpackbits(bits, count=vocab_size, bitorder="little").view(np.bool_)
     if matcher.is_error():
-        # A limit was met. Let anything pass: `accept` ends this answer with an error, and no other.
+        # A limit was met. Let anything pass: `accept` ends this answer as invalid, and no other.
         ids[:] = True
     return Allowed(ids, may_end=matcher.is_error() or matcher.is_accepting())
 
@@ -183,7 +186,7 @@ class GuidanceProvider:
         matcher = LLMatcher(self._tokenizer(), grammar, log_level=0, limits=limits())
         first = allowed_by(matcher, self._vocab_size)
         if matcher.is_error():
-            return TOO_LARGE, 0
+            return TOO_COMPLEX, 0
         guide = Guide(matcher, first, self._threads)
         return guide, BYTES_OF_GUIDE + BYTES_PER_CHARACTER * len(grammar) + self._vocab_size
 

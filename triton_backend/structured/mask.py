@@ -32,6 +32,7 @@ class AnswerMask(Protocol):
         """Go on with a token that was drawn under this mask; one that ends the answer changes nothing.
 
         Raises:
+            RequestError: the constraint became too complex to follow; `apply` allowed everything then.
             EngineError: the constraint does not allow it.
         """
         ...

@@ -27,6 +27,10 @@ BOUNDS = frozenset({-signal.SIGPROF, -signal.SIGABRT, -signal.SIGSEGV})
 """How the process dies of a constraint: of its time, of its memory, of its stack."""
 
 TOO_LARGE = "constraint.text takes too long to compile; make it smaller."
+TOO_COMPLEX = (
+    "constraint.text is too complex to follow; give it fewer optional fields or choices. A grammar repeats by * or +"
+    " (not by a rule that ends with itself), and reads each answer in one way."
+)
 BUSY = "the server is too busy to compile the constraint; try again later."
 
 
@@ -87,10 +91,26 @@ def _compiled(constraint: Constraint) -> str:
         raise RequestError("constraint.text is nested too deep.") from None
     vocabulary = LLTokenizer(ByteVocabulary(), n_vocab=257)  # type: ignore[arg-type]
     matcher = LLMatcher(vocabulary, grammar, log_level=0, limits=limits())
-    matcher.compute_bitmask()
+    first = matcher.compute_bitmask()
     if matcher.is_error():
         raise refusal(constraint.kind, matcher.get_error())
+    if not matcher.is_accepting() and not any(_goes_on(matcher, byte) for byte in _ids(first)):
+        raise RequestError(TOO_COMPLEX)
     return grammar
+
+
+def _ids(mask: bytes) -> list[int]:
+    bits = int.from_bytes(mask, "little")
+    return [each for each in range(256) if bits >> each & 1]
+
+
+def _goes_on(matcher: LLMatcher, byte: int) -> bool:
+    """Tell whether an answer that begins with a byte is within the limits yet: an object meets all its fields there."""
+    began = matcher.deep_copy()
+    if not began.consume_token(byte):
+        return False
+    began.compute_bitmask()
+    return not began.is_error()
 
 
 class ByteVocabulary:

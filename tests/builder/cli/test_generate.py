@@ -181,6 +181,21 @@ def test_a_schema_that_can_not_be_used_is_refused(
 
 
 @pytest.mark.usefixtures("executors")
+def test_a_schema_too_complex_for_what_the_answer_became_is_named(
+    tiny_artifact: Path, tmp_path: Path
+) -> None:
+    fields = {f"k{number}": {"type": "integer"} for number in range(260)}
+    schema = {"type": "array", "minItems": 1, "items": {"type": "object", "properties": fields}}
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    flags = ["--json-schema", tmp_path / "schema.json", "--max-tokens", 60]
+    result = generate(tiny_artifact, "a", *flags, "--temperature", 1, "--seed", 1)
+    assert result.stderr.startswith(
+        "error: no complete answer for prompt 1: the schema of --json-schema is too complex"
+    )
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+
+
+@pytest.mark.usefixtures("executors")
 @pytest.mark.parametrize(
     "flags",
     [

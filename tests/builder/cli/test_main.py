@@ -75,6 +75,7 @@ def test_every_command_has_help_and_the_short_help_of_the_table(name: str) -> No
     result = CliRunner().invoke(main, [name, "--help"], prog_name="builder")
     assert result.exit_code == 0
     assert result.stdout.startswith(f"Usage: builder {name} ")
+    assert "\\" not in result.stdout, "a mark for click that it did not read"
     assert result.stderr == ""
     command = main.get_command(click.Context(main), name)
     assert command is not None

@@ -1,15 +1,17 @@
 """`builder serve` before anything is started; what it starts is tested in tests/triton/."""
 
+import logging
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from builder.cli.main import main
-from builder.cli.serve import shim_settings, urls
+from builder.cli.serve import shim_failures_said, shim_settings, urls
 from triton_backend.front_settings import FrontSettings
 from triton_backend.launcher.addresses import Addresses
 from triton_backend.launcher.deployed import Front, Repository
+from triton_backend.openai import gate
 
 ADDRESSES = Addresses("127.0.0.1", 1, 2, 3)
 ANY_PORTS = [f"--{service}-port=0" for service in ("openai", "http", "grpc", "metrics")]
@@ -88,6 +90,13 @@ def test_the_shim_serves_the_models_with_our_own_face() -> None:
     assert settings.grpc_address == "127.0.0.1:2"
     assert settings.api_keys == ("key",)
     assert settings.secret == b"s" * 32
+
+
+def test_what_fails_in_the_shim_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with shim_failures_said():
+        logging.getLogger(gate.__name__).error("unforeseen %s", "KeyError")
+    logging.getLogger(gate.__name__).error("later")
+    assert capsys.readouterr().err == "the OpenAI API: unforeseen KeyError\n"
 
 
 def test_every_service_has_a_url() -> None:

@@ -107,6 +107,13 @@ def test_a_number_may_be_spelled(text: str, number: float) -> None:
     assert sampling_params({"temperature": text}).temperature == number
 
 
+def test_an_unknown_field_is_answered_with_the_names_that_count() -> None:
+    with pytest.raises(RequestError) as caught:
+        sampling_params({"moon": 1})
+    named = str(caught.value).rpartition("Known: ")[2].removesuffix(".").split(", ")
+    assert named == sorted([*SUPPORTED, *TERMS])
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -36,7 +36,7 @@ CHAT_ROWS: list[tuple[dict[str, Any], str | None, str]] = [
     ({"messages": [USER | {"tool_calls": [TOOL]}]}, "messages[0].tool_calls", UNSUPPORTED),
     ({"messages": [USER | {"weight": 1}]}, "messages[0].weight", UNSUPPORTED),
     ({"colour": CANARY}, "colour", UNKNOWN),
-    ({"prompt": CANARY}, "prompt", UNKNOWN),
+    ({"prompt": CANARY}, "prompt", UNSUPPORTED),
     ({"n": 0}, "n", VALUE),
     ({"n": 129}, "n", VALUE),
     ({"n": True}, "n", TYPE),
@@ -131,8 +131,8 @@ COMPLETION_ROWS: list[tuple[dict[str, Any], str | None, str]] = [
     ({"best_of": 2}, "best_of", UNSUPPORTED),
     ({"logprobs": 6}, "logprobs", VALUE),
     ({"logprobs": True}, "logprobs", TYPE),
-    ({"messages": []}, "messages", UNKNOWN),
-    ({"max_completion_tokens": 5}, "max_completion_tokens", UNKNOWN),
+    ({"messages": []}, "messages", UNSUPPORTED),
+    ({"max_completion_tokens": 5}, "max_completion_tokens", UNSUPPORTED),
 ]
 
 # Bytes that are no request at all.

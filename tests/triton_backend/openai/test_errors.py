@@ -62,7 +62,7 @@ def test_other_refusals_of_the_engine_are_not_about_length() -> None:
         ("stop_token_ids[3] must be lower.", "stop_token_ids[3]"),
         ("messages[0].content[12].text must be a string.", "messages[0].content[12].text"),
         ("messages must be a list.", "messages"),
-        ("the prompt must have at least 1 token; got 0.", None),
+        ("the prompt must have at least 1 token; got 0.", "prompt"),
         ("seeding failed.", None),
         ("segment 3 is not a control token.", None),
     ],
@@ -105,6 +105,10 @@ NAMES = {"prompt_token_ids": "messages", "constraint": "a", "constraint.text": "
 def test_a_request_may_have_further_names(message: str, said: str) -> None:
     assert str(refused(message, NAMES)) == said
     assert str(failed(f"invalid: {message}", NAMES)) == said
+
+
+def test_the_prompt_of_a_chat_is_its_messages() -> None:
+    assert refused("the prompt must have at least 1 token; got 0.", NAMES).param == "messages"
 
 
 def test_a_deadline_that_has_passed_is_a_timeout_wherever_it_was_noticed() -> None:

@@ -9,7 +9,7 @@ from triton_backend.constraint import Constraint, ConstraintKind
 from triton_backend.messages import Terms
 from triton_backend.openai.completion_request import CompletionRequest
 from triton_backend.openai.errors import ApiError
-from triton_backend.openai.not_yet import NOT_YET
+from triton_backend.openai.not_yet import CHATS, COMPLETIONS, ELSEWHERE, NOT_YET
 from triton_backend.openai.schema import ChatRequest, decode
 from triton_backend.request import SamplingParams
 
@@ -192,9 +192,30 @@ def test_labels_of_a_request_are_harmless() -> None:
     assert chat(**labels).params == chat().params
 
 
-@pytest.mark.parametrize("name", sorted(NOT_YET))
+CHAT_FIELDS, COMPLETION_FIELDS = (
+    {*kind.__struct_fields__} for kind in (ChatRequest, CompletionRequest)
+)
+OF_NEITHER = sorted(NOT_YET.keys() - ELSEWHERE.keys())
+
+
+@pytest.mark.parametrize("name", OF_NEITHER)
 def test_a_field_that_is_not_carried_out_may_be_null(name: str) -> None:
     assert chat(**{name: None}) == chat()
+
+
+def test_a_field_of_one_endpoint_is_known_to_the_other_and_where_it_belongs() -> None:
+    of_one = dict.fromkeys(CHAT_FIELDS - COMPLETION_FIELDS, CHATS)
+    assert of_one | dict.fromkeys(COMPLETION_FIELDS - CHAT_FIELDS, COMPLETIONS) == ELSEWHERE
+
+
+def test_a_field_of_the_other_endpoint_may_ask_for_nothing_and_is_sent_there_otherwise() -> None:
+    assert chat(prompt=None, echo=False) == chat()
+    assert completion(messages=None) == completion()
+    with pytest.raises(ApiError, match=r"^echo belongs to /v1/completions; leave it out") as caught:
+        chat(echo=True)
+    assert (caught.value.status, caught.value.param) == (400, "echo")
+    with pytest.raises(ApiError, match=r"^top_logprobs belongs to /v1/chat/completions"):
+        completion(top_logprobs=2)
 
 
 IDLE = [(name, value) for name, values in NOT_YET.items() for value in values]
@@ -207,22 +228,33 @@ def test_a_field_that_is_not_carried_out_may_ask_for_nothing(name: str, value: o
         assert completion(**{name: value}) == completion()
 
 
-@pytest.mark.parametrize("name", sorted(NOT_YET))
+@pytest.mark.parametrize("name", OF_NEITHER)
 def test_a_field_that_is_not_carried_out_is_refused_by_name(name: str) -> None:
     with pytest.raises(ApiError, match=rf"^{name} is not supported") as caught:
         chat(**{name: {"x": 1}})
     assert (caught.value.status, caught.value.param) == (400, name)
 
 
-@pytest.mark.parametrize(("kind", "both"), [(ChatRequest, set()), (CompletionRequest, {"echo"})])
-def test_no_field_is_both_carried_out_and_not(kind: type[msgspec.Struct], both: set[str]) -> None:
-    """But for `echo`, which only completions have."""
-    assert set(kind.__struct_fields__) & NOT_YET.keys() == both
+def test_no_field_is_both_carried_out_and_not() -> None:
+    assert not (CHAT_FIELDS | COMPLETION_FIELDS).intersection(OF_NEITHER)
 
 
 def test_an_unknown_field_is_answered_with_close_matches() -> None:
     with pytest.raises(ApiError, match="Did you mean max_tokens"):
         chat(max_token=5)
+
+
+def test_an_unknown_field_is_answered_with_each_name_that_counts_once() -> None:
+    with pytest.raises(ApiError) as caught:
+        completion(moon=1)
+    named = str(caught.value).rpartition("Known: ")[2].removesuffix(".").split(", ")
+    assert named == sorted(COMPLETION_FIELDS)
+
+
+def test_minus_one_turns_top_k_off_and_other_numbers_below_zero_are_refused() -> None:
+    assert chat(top_k=-1).params == chat(top_k=0).params
+    with pytest.raises(ApiError, match="top_k"):
+        chat(top_k=-2)
 
 
 def test_a_long_name_is_cut_short() -> None:

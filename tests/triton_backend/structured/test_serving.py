@@ -16,6 +16,7 @@ from triton_backend import loading
 from triton_backend.constraint import Constraint, ConstraintKind
 from triton_backend.loading import LoadedModel, load_model
 from triton_backend.request import Delta, FinishReason, Request, SamplingParams
+from triton_backend.structured.trial import TOO_COMPLEX
 
 SCHEMA, REGEX, CHOICE, GRAMMAR = ConstraintKind
 POINT = json.dumps(
@@ -117,6 +118,19 @@ def test_a_bad_constraint_is_refused_at_submit_and_leaves_nothing(model: LoadedM
         model.engine.submit(request_of("a", SCHEMA, '{"type": "array", "uniqueItems": true}'))
     assert not model.engine.has_work
     assert answers(model, request_of("a", REGEX, "b"))
+
+
+@pytest.mark.parametrize("params", [{"ignore_eos": True}, {"min_tokens": 160}])
+def test_an_answer_that_outgrows_its_grammar_is_the_requests_mistake_and_counted_so(
+    model: LoadedModel, caplog: pytest.LogCaptureFixture, params: dict[str, Any]
+) -> None:
+    ambiguous = "root ::= s\ns ::= s s | [a-z] | s s s"
+    asked = request_of("r", GRAMMAR, ambiguous, max_tokens=200, temperature=0, **params)
+    last = answers(model, asked)["r", 0][-1]
+    assert (last.finish_reason, last.error) == (FinishReason.INVALID, TOO_COMPLEX)
+    assert last.num_generated_tokens == 149
+    assert model.engine.metrics.ends == {FinishReason.INVALID: 1}
+    assert not caplog.records
 
 
 YES = (CHOICE, '["yes"]')

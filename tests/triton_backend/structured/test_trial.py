@@ -13,7 +13,14 @@ from llguidance import LLMatcher, LLTokenizer
 from builder.errors import EngineError, RequestError, UnavailableError
 from triton_backend.constraint import Constraint, ConstraintKind
 from triton_backend.structured.grammars import grammar_of
-from triton_backend.structured.trial import MAX_CPU_S, MAX_WALL_S, ByteVocabulary, limits, tried
+from triton_backend.structured.trial import (
+    MAX_CPU_S,
+    MAX_WALL_S,
+    TOO_COMPLEX,
+    ByteVocabulary,
+    limits,
+    tried,
+)
 
 SCHEMA, REGEX = ConstraintKind.JSON_SCHEMA, ConstraintKind.REGEX
 
@@ -130,11 +137,49 @@ def test_an_ambiguous_grammar_ends_its_answer_before_it_costs_much() -> None:
     assert max(costs) < 0.2
 
 
+@pytest.mark.parametrize(
+    ("grammar", "length"),
+    [
+        ("root ::= [a-z]+", 1000),
+        ("root ::= root [a-z] | [a-z]", 1000),
+        ("root ::= [a-z] root | [a-z]", 747),
+    ],
+)
+def test_only_a_rule_that_ends_with_itself_ends_its_answer(grammar: str, length: int) -> None:
+    assert len(walked(Constraint(ConstraintKind.GRAMMAR, grammar), b"a" * 1000)) == length
+
+
 def test_a_schema_with_many_optional_fields_is_followed_to_its_end() -> None:
     fields = {f"k{number}": {"type": "integer"} for number in range(150)}
     schema = Constraint(SCHEMA, json.dumps({"type": "object", "properties": fields}))
     text = b'{"k0": 1, "k149": 2}'
     assert len(walked(schema, text)) == len(text)
+
+
+FIELDS = {f"k{number}": {"type": "integer"} for number in range(260)}
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        Constraint(
+            SCHEMA, json.dumps({"type": "object", "properties": FIELDS, "required": ["k259"]})
+        ),
+        Constraint(
+            SCHEMA, json.dumps({"type": "object", "properties": dict(list(FIELDS.items())[:200])})
+        ),
+        Constraint(ConstraintKind.CHOICE, json.dumps([f"item {place}" for place in range(1000)])),
+    ],
+)
+def test_what_is_too_complex_behind_the_first_letter_of_each_answer_is_refused(
+    constraint: Constraint,
+) -> None:
+    assert refused(constraint) == TOO_COMPLEX
+
+
+def test_what_is_too_complex_in_some_answers_only_is_not_refused() -> None:
+    objects = {"type": "object", "properties": FIELDS}
+    assert tried(Constraint(SCHEMA, json.dumps({"anyOf": [objects, {"type": "null"}]})))
 
 
 def test_a_union_too_large_for_its_limits_is_refused() -> None:
