@@ -4,10 +4,7 @@ The library checks the plan before it uses anything of it, and every step before
 """
 
 import ctypes
-import mmap
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +16,10 @@ from builder.artifact.step import Float32, Int32, RowAsks, StepResult, StepTenso
 from builder.artifact.store import Artifact
 from builder.errors import ArtifactError, EngineError
 from builder.targets.cpu import native
+from builder.targets.cpu.opening import address, open_engine
 from builder.targets.cpu.plan import read_geometry
 from builder.targets.executor import check_step
-from builder.targets.machine import available_memory_bytes, usable_threads
+from builder.targets.machine import usable_threads
 
 NAME = "cpu"
 OPERATIONS = (
@@ -43,7 +41,7 @@ def open_executor(artifact: Artifact, *, threads: int | None = None) -> "CpuExec
     Raises:
         UnsupportedError: the native library is missing.
         ArtifactError: the engine does not fit its manifest, or this version.
-        EngineError: there is too little memory.
+        EngineError: there is too little memory, or a thread can't be started.
         UserError: the number of threads is out of range.
     """
     record = next(engine for engine in artifact.manifest.engines if engine.target == NAME)
@@ -61,14 +59,12 @@ class CpuExecutor:
         self.kv: KVGeometry = manifest.kv
         self.vocab_size: int = manifest.model.vocab_size
         self._library = native.library()
-        self._handle: int | None = None
         self._num_rows = 0
-        _check_memory(self.limits, self.kv)
         assert record.weights is not None
-        self._plan = artifact.path(record.path).read_bytes()
-        _check_fit(self._plan, self.kv, self.vocab_size)
-        self._weights = _mapped(artifact.path(record.weights))
-        self._handle = self._open(num_threads, build)
+        plan, weights = artifact.path(record.path).read_bytes(), artifact.path(record.weights)
+        _check_fit(plan, self.kv, self.vocab_size)
+        self._opened = open_engine(plan, weights, self.limits, num_threads=num_threads, build=build)
+        self._handle: int | None = self._opened.handle
 
     def execute(self, step: StepTensors, asks: RowAsks) -> StepResult:
         """Run one step; see `Executor.execute`.
@@ -84,14 +80,14 @@ class CpuExecutor:
         ids = np.empty((rows, count), np.int32)
         logits = np.empty((rows, count), np.float32)
         sums = np.empty(rows, np.float32)
-        outputs = native.Outputs(*map(_address, (argmax, ids, logits, sums)))
+        outputs = native.Outputs(*map(address, (argmax, ids, logits, sums)))
         arrays = _arrays(step, asks)
         sizes = (step.num_tokens, step.num_seqs, step.block_tables.shape[2], rows, count)
-        inputs = native.Inputs(*sizes, *map(_address, arrays))
+        inputs = native.Inputs(*sizes, *map(address, arrays))
         copies = np.ascontiguousarray(step.block_copies, np.int32)
         error = ctypes.create_string_buffer(native.ERROR_BYTES)
         failed = self._library.forerun_run(
-            self._handle, inputs, outputs, _address(copies), len(copies), error
+            self._handle, inputs, outputs, address(copies), len(copies), error
         )
         if failed:
             raise EngineError(f"the cpu engine refused a step: {error.value.decode()}")
@@ -114,32 +110,6 @@ class CpuExecutor:
         times = self._library.forerun_times_ns(self._handle)
         return {name: times[code] for code, name in enumerate(OPERATIONS, start=1)}
 
-    def _open(self, num_threads: int, build: str) -> int:
-        limits = native.Limits(
-            self.limits.max_num_tokens,
-            self.limits.max_num_seqs,
-            self.limits.max_logit_rows,
-            self.limits.max_seq_len,
-            self.limits.num_blocks,
-            num_threads,
-        )
-        error = ctypes.create_string_buffer(native.ERROR_BYTES)
-        self._mapped = np.frombuffer(self._weights, np.uint8)
-        handle: int | None = self._library.forerun_open(
-            self._plan,
-            len(self._plan),
-            _address(self._mapped),
-            len(self._mapped),
-            limits,
-            build.encode(),
-            error,
-        )
-        if handle is None:
-            raise ArtifactError(
-                f"the cpu engine refuses its plan: {error.value.decode()}; compile the model again with this version"
-            )
-        return handle
-
     def _likeliest(self, rows: Sequence[int], num_candidates: int) -> tuple[Int32, Float32]:
         self._check_rows(rows)
         places = np.array(rows, np.int32)
@@ -147,7 +117,7 @@ class CpuExecutor:
         logits = np.empty(ids.shape, np.float32)
         sizes = (len(rows), ids.shape[1])
         self._library.forerun_rank(
-            self._handle, _address(places), *sizes, _address(ids), _address(logits)
+            self._handle, address(places), *sizes, address(ids), address(logits)
         )
         return ids, logits
 
@@ -161,16 +131,6 @@ class CpuExecutor:
         self._check_rows([row])
         pointer = self._library.forerun_logits(self._handle, row)
         return np.ctypeslib.as_array(pointer, (self.vocab_size,)).copy()
-
-
-def _mapped(path: Path) -> mmap.mmap:
-    """Map a file of weights, in huge pages where the system reads files into such."""
-    with path.open("rb") as stream:
-        mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without huge pages
-            mapped.madvise(mmap.MADV_HUGEPAGE)
-    return mapped
 
 
 def _arrays(step: StepTensors, asks: RowAsks) -> tuple[NDArray[Any], ...]:
@@ -188,24 +148,6 @@ def _arrays(step: StepTensors, asks: RowAsks) -> tuple[NDArray[Any], ...]:
         *(np.ascontiguousarray(values, np.int32) for values in integers),
         np.ascontiguousarray(asks.temperatures, np.float32),
     )
-
-
-def _address(values: NDArray[Any]) -> int:
-    address: int = values.__array_interface__["data"][0]
-    return address
-
-
-def _check_memory(limits: Limits, kv: KVGeometry) -> None:
-    """Refuse a pool that this machine can't hold, before anything runs.
-
-    Raises:
-        EngineError: says what is needed and what there is.
-    """
-    needed, free = limits.num_blocks * kv.bytes_per_block, available_memory_bytes()
-    if needed > free:
-        raise EngineError(
-            f"the KV cache needs {needed >> 20} MiB, {free >> 20} are free; compile with a smaller --kv-cache-bytes"
-        )
 
 
 def _check_fit(plan: bytes, kv: KVGeometry, vocab_size: int) -> None:

@@ -9,9 +9,8 @@ import pytest
 
 from builder.artifact.config import KVGeometry, KVGroup
 from builder.artifact.store import Artifact
-from builder.errors import ArtifactError, EngineError, UserError
+from builder.errors import ArtifactError, UserError
 from builder.targets import open_executor
-from builder.targets.cpu.execute import CpuExecutor
 from tests.builder.targets.cpu.drawing import draw
 from tests.builder.targets.cpu.precisions import PRECISIONS
 from tests.built import compile_model
@@ -19,24 +18,10 @@ from tests.models import tiny_llama
 from tests.paged_runner import PagedRunner
 
 
-def test_instructions_that_the_machine_lacks_are_refused(plain: Artifact) -> None:
-    with pytest.raises(ArtifactError, match="can't run instructions sse9"):
-        CpuExecutor(plain, plain.manifest.engines[0], num_threads=1, build="sse9")
-
-
 @pytest.mark.parametrize("threads", [0, -1, 10_000])
 def test_thread_counts_out_of_range_are_refused(plain: Artifact, threads: int) -> None:
     with pytest.raises(UserError, match=f"{threads} threads"):
         open_executor(plain, threads=threads)
-
-
-def test_a_pool_that_does_not_fit_in_memory_is_refused_before_anything_runs(
-    plain: Artifact,
-) -> None:
-    limits = dataclasses.replace(plain.manifest.limits, num_blocks=1 << 26)
-    huge = Artifact(plain.root, dataclasses.replace(plain.manifest, limits=limits))
-    with pytest.raises(EngineError, match="--kv-cache-bytes"):
-        open_executor(huge)
 
 
 @pytest.mark.parametrize(
