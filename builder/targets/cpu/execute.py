@@ -74,7 +74,7 @@ class CpuExecutor:
         """
         if self._handle is None:
             raise EngineError("the engine is closed")
-        check_step(step, asks, limits=self.limits, block_size=self.kv.block_size)
+        check_step(step, asks, limits=self.limits, kv=self.kv)
         rows, count = len(step.logit_rows), min(asks.num_candidates, self.vocab_size)
         argmax = np.empty(rows, np.int32)
         ids = np.empty((rows, count), np.int32)

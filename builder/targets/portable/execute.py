@@ -68,7 +68,7 @@ class PortableExecutor:
         """
         if self._session is None:
             raise EngineError("the engine is closed")
-        check_step(step, asks, limits=self.limits, block_size=self.kv.block_size)
+        check_step(step, asks, limits=self.limits, kv=self.kv)
         for _, source, destination in step.block_copies:
             for pool in self._pools:
                 pool[destination] = pool[source]
