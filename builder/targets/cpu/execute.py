@@ -20,6 +20,7 @@ from builder.targets.cpu.opening import address, open_engine
 from builder.targets.cpu.plan import read_geometry
 from builder.targets.executor import check_step
 from builder.targets.machine import usable_threads
+from builder.targets.turn import Turn
 
 NAME = "cpu"
 OPERATIONS = (
@@ -59,6 +60,7 @@ class CpuExecutor:
         self.kv: KVGeometry = manifest.kv
         self.vocab_size: int = manifest.model.vocab_size
         self._library = native.library()
+        self._turn = Turn()
         self._num_rows = 0
         assert record.weights is not None
         plan, weights = artifact.path(record.path).read_bytes(), artifact.path(record.weights)
@@ -70,8 +72,30 @@ class CpuExecutor:
         """Run one step; see `Executor.execute`.
 
         Raises:
-            EngineError: the engine is closed, or the step is beyond its limits.
+            EngineError: the engine is closed or at work for another thread, or the step is beyond its limits.
         """
+        with self._turn:
+            return self._run(step, asks)
+
+    def close(self) -> None:
+        """Free the engine, its pool and its threads; a step that another thread runs ends before."""
+        with self._turn.lock:
+            if self._handle is not None:
+                self._library.forerun_close(self._handle)
+                self._handle = None
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.close()
+
+    def times_ns(self) -> dict[str, int]:
+        """Give the time spent in each kind of operation since the engine was opened."""
+        with self._turn:
+            assert self._handle is not None
+            times = self._library.forerun_times_ns(self._handle)
+            return {name: times[code] for code, name in enumerate(OPERATIONS, start=1)}
+
+    def _run(self, step: StepTensors, asks: RowAsks) -> StepResult:
         if self._handle is None:
             raise EngineError("the engine is closed")
         check_step(step, asks, limits=self.limits, kv=self.kv)
@@ -94,32 +118,17 @@ class CpuExecutor:
         self._num_rows = rows
         return StepResult(argmax, ids, logits, sums, self._full_row, self._likeliest)
 
-    def close(self) -> None:
-        """Free the engine, its pool and its threads."""
-        if self._handle is not None:
-            self._library.forerun_close(self._handle)
-            self._handle = None
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
-            self.close()
-
-    def times_ns(self) -> dict[str, int]:
-        """Give the time spent in each kind of operation since the engine was opened."""
-        assert self._handle is not None
-        times = self._library.forerun_times_ns(self._handle)
-        return {name: times[code] for code, name in enumerate(OPERATIONS, start=1)}
-
     def _likeliest(self, rows: Sequence[int], num_candidates: int) -> tuple[Int32, Float32]:
-        self._check_rows(rows)
-        places = np.array(rows, np.int32)
-        ids = np.empty((len(rows), min(num_candidates, self.vocab_size)), np.int32)
-        logits = np.empty(ids.shape, np.float32)
-        sizes = (len(rows), ids.shape[1])
-        self._library.forerun_rank(
-            self._handle, address(places), *sizes, address(ids), address(logits)
-        )
-        return ids, logits
+        with self._turn:
+            self._check_rows(rows)
+            places = np.array(rows, np.int32)
+            ids = np.empty((len(rows), min(num_candidates, self.vocab_size)), np.int32)
+            logits = np.empty(ids.shape, np.float32)
+            sizes = (len(rows), ids.shape[1])
+            self._library.forerun_rank(
+                self._handle, address(places), *sizes, address(ids), address(logits)
+            )
+            return ids, logits
 
     def _check_rows(self, rows: Sequence[int]) -> None:
         if self._handle is None:
@@ -128,9 +137,10 @@ class CpuExecutor:
             raise EngineError(f"row {wrong[0]} is none of the {self._num_rows} of the last step")
 
     def _full_row(self, row: int) -> Float32:
-        self._check_rows([row])
-        pointer = self._library.forerun_logits(self._handle, row)
-        return np.ctypeslib.as_array(pointer, (self.vocab_size,)).copy()
+        with self._turn:
+            self._check_rows([row])
+            pointer = self._library.forerun_logits(self._handle, row)
+            return np.ctypeslib.as_array(pointer, (self.vocab_size,)).copy()
 
 
 def _arrays(step: StepTensors, asks: RowAsks) -> tuple[NDArray[Any], ...]:
