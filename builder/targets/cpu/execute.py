@@ -17,7 +17,7 @@ from builder.artifact.store import Artifact
 from builder.errors import ArtifactError, EngineError
 from builder.targets.cpu import native
 from builder.targets.cpu.opening import address, open_engine
-from builder.targets.cpu.plan import read_geometry
+from builder.targets.cpu.plan import pool_width, read_geometry
 from builder.targets.executor import check_step
 from builder.targets.machine import usable_threads
 from builder.targets.turn import Turn
@@ -171,7 +171,7 @@ def _check_fit(plan: bytes, kv: KVGeometry, vocab_size: int) -> None:
     found = (
         geometry.num_layers,
         geometry.num_kv_heads,
-        geometry.head_dim,
+        pool_width(geometry.head_dim),
         geometry.kv_form.name.lower(),
         geometry.block_size,
         geometry.vocab_size,

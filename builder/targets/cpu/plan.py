@@ -160,6 +160,11 @@ class Program:
     operations: tuple[Operation, ...]
 
 
+def pool_width(head_dim: int) -> int:
+    """Give the numbers of a key, or of a value, in the pool: heads lie there as whole vectors of 16."""
+    return -(-head_dim // 16) * 16
+
+
 def encode(program: Program, weights: Sequence[WeightRange], weights_bytes: int) -> bytes:
     """Give the plan's file. `weights_bytes` is the size of the whole file of weights."""
     body = b"".join(

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,8 @@ from builder.artifact.store import Artifact
 from builder.errors import ArtifactError, EngineError, UnsupportedError
 from builder.targets.cpu import native, opening
 from builder.targets.cpu.execute import CpuExecutor
+from tests.built import compile_model
+from tests.models import tiny_llama
 
 
 def opened(artifact: Artifact, *, num_threads: int = 1, build: str = "", **limits: int) -> None:
@@ -73,6 +76,20 @@ def test_what_a_step_and_its_threads_take_counts_as_much_as_the_pool(
     opened(plain)
     with pytest.raises(EngineError, match=r"100 MiB are free.*--max-num-tokens.*--threads"):
         opened(plain, **more)
+
+
+@pytest.mark.parametrize("kv", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("head_dim", [16, 20, 100])
+def test_the_pool_is_as_large_as_the_manifest_says_whatever_the_head_size(
+    head_dim: int, kv: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_llama(tmp_path / "model", head_dim=head_dim)
+    built = compile_model(model, tmp_path / "built", quant="int8", kv=kv, kv_cache_bytes=64 << 20)
+    pool = built.manifest.limits.num_blocks * built.manifest.kv.bytes_per_block
+    assert 63 << 20 < pool < 65 << 20
+    monkeypatch.setattr(opening, "available_memory_bytes", lambda: 0)
+    with pytest.raises(EngineError, match=f"KV pool {-(-pool // (1 << 20))} MiB"):
+        opened(built)
 
 
 UNDER_A_LIMIT = """
