@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from builder.artifact import manifest as manifests
-from builder.artifact.manifest import FileRecord, Manifest
+from builder.artifact.manifest import EngineRecord, FileRecord, Manifest
 from builder.errors import ArtifactError, BuildError, UserError
 
 HASH_CHUNK_BYTES = 1 << 22
@@ -38,6 +38,25 @@ class Artifact:
     def path(self, relative: str) -> Path:
         """Give the absolute path of a file of the artifact."""
         return self.root / relative
+
+    def engine(self, target: str) -> EngineRecord:
+        """Give the engine for a target.
+
+        Raises:
+            ArtifactError: there is none, or one of several ranks.
+        """
+        found = [engine for engine in self.manifest.engines if engine.target == target]
+        if not found:
+            held = ", ".join(dict.fromkeys(engine.target for engine in self.manifest.engines))
+            raise ArtifactError(
+                f"{self.root} has no engine for {target}, only for {held}; compile the model again with --target"
+            )
+        if len(found) > 1:
+            raise ArtifactError(
+                f"{self.root} has an engine of {len(found)} ranks for {target}, this version runs one; "
+                "compile the model again"
+            )
+        return found[0]
 
 
 def hash_file(path: Path, advance: Callable[[int], None] = lambda _: None) -> FileRecord:

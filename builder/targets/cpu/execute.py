@@ -14,10 +14,10 @@ from builder.artifact.config import KVGeometry, Limits
 from builder.artifact.manifest import EngineRecord
 from builder.artifact.step import Float32, Int32, RowAsks, StepResult, StepTensors
 from builder.artifact.store import Artifact
-from builder.errors import ArtifactError, EngineError
+from builder.errors import EngineError
 from builder.targets.cpu import native
+from builder.targets.cpu.fit import checked_files
 from builder.targets.cpu.opening import address, open_engine
-from builder.targets.cpu.plan import pool_width, read_geometry
 from builder.targets.executor import check_step
 from builder.targets.machine import usable_threads
 from builder.targets.turn import Turn
@@ -41,12 +41,11 @@ def open_executor(artifact: Artifact, *, threads: int | None = None) -> "CpuExec
 
     Raises:
         UnsupportedError: the native library is missing.
-        ArtifactError: the engine does not fit its manifest, or this version.
+        ArtifactError: there is no such engine, or it does not fit its manifest or this version.
         EngineError: there is too little memory, or a thread can't be started.
         UserError: the number of threads is out of range.
     """
-    record = next(engine for engine in artifact.manifest.engines if engine.target == NAME)
-    return CpuExecutor(artifact, record, num_threads=usable_threads(threads))
+    return CpuExecutor(artifact, artifact.engine(NAME), num_threads=usable_threads(threads))
 
 
 class CpuExecutor:
@@ -62,9 +61,7 @@ class CpuExecutor:
         self._library = native.library()
         self._turn = Turn()
         self._num_rows = 0
-        assert record.weights is not None
-        plan, weights = artifact.path(record.path).read_bytes(), artifact.path(record.weights)
-        _check_fit(plan, self.kv, self.vocab_size)
+        plan, weights = checked_files(artifact, record)
         self._opened = open_engine(plan, weights, self.limits, num_threads=num_threads, build=build)
         self._handle: int | None = self._opened.handle
 
@@ -158,26 +155,3 @@ def _arrays(step: StepTensors, asks: RowAsks) -> tuple[NDArray[Any], ...]:
         *(np.ascontiguousarray(values, np.int32) for values in integers),
         np.ascontiguousarray(asks.temperatures, np.float32),
     )
-
-
-def _check_fit(plan: bytes, kv: KVGeometry, vocab_size: int) -> None:
-    """Refuse a plan whose geometry is not that of its manifest.
-
-    Raises:
-        ArtifactError: they differ.
-    """
-    geometry = read_geometry(plan)
-    (group,) = kv.groups
-    found = (
-        geometry.num_layers,
-        geometry.num_kv_heads,
-        pool_width(geometry.head_dim),
-        geometry.kv_form.name.lower(),
-        geometry.block_size,
-        geometry.vocab_size,
-    )
-    expected = (len(group.layers), group.num_kv_heads, group.head_dim, group.dtype)
-    if found != (*expected, kv.block_size, vocab_size) or group.window is not None:
-        raise ArtifactError(
-            "the engine's plan is not as its manifest says; compile the model again"
-        )

@@ -40,11 +40,10 @@ def open_executor(artifact: Artifact, *, threads: int | None = None) -> "Portabl
 
     Raises:
         EngineError: memory ran out.
-        ArtifactError: ONNX Runtime refuses the engine.
+        ArtifactError: there is no such engine, or ONNX Runtime refuses it.
         UserError: the number of threads is out of range.
     """
-    record = next(engine for engine in artifact.manifest.engines if engine.target == NAME)
-    return PortableExecutor(artifact, record, usable_threads(threads))
+    return PortableExecutor(artifact, artifact.engine(NAME), usable_threads(threads))
 
 
 class PortableExecutor:
