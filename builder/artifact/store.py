@@ -182,7 +182,7 @@ def _remove_abandoned(destination: Path) -> None:
 def publish(
     folder: Path, destination: Path, manifest: Manifest, *, replace_existing: bool
 ) -> Artifact:
-    """Write the manifest with the hash of every file in `folder`, and rename it to `destination`.
+    """Write the manifest with the hash of every file in `folder`, take away leave to write, and rename it to `destination`.
 
     Raises:
         UserError: something that may not be replaced has appeared at the destination.
@@ -198,9 +198,16 @@ def publish(
         stream.write(manifests.encode(complete))
         stream.flush()
         os.fsync(stream.fileno())
+    for name in (*files, manifests.FILE_NAME):
+        _forbid_writing(folder / name)
     check_free(destination, replace_existing=replace_existing)
     _swap(folder, destination)
     return Artifact(destination, complete)
+
+
+def _forbid_writing(path: Path) -> None:
+    """Take away leave to write to a file: engines map it, and what is cut under one that runs ends its process."""
+    path.chmod(path.stat().st_mode & 0o444)
 
 
 def _swap(folder: Path, destination: Path) -> None:
