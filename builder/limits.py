@@ -1,5 +1,6 @@
 """What an engine is compiled for, derived from the model unless the user says otherwise, and what that costs."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from builder.artifact.config import ELEMENT_BYTES, KVGeometry, Limits, ModelConfig
@@ -13,8 +14,10 @@ DEFAULT_NUM_TOKENS = 512
 POOLED_TOKENS_PER_SEQ = 512
 """Pools hold one sequence of full length, or this many tokens for each of `max_num_seqs`, whichever is more."""
 BLOCK_SIZES = (8, 16, 32, 64, 128)
-MAX_BLOCKS = 1 << 24
-"""More blocks would make slots overflow int32 at the largest block size."""
+BLOCK_RUNS = {"cpu": 16}
+"""Tokens that lie together, of which a block holds whole runs, by target."""
+MAX_BLOCKS = (1 << 24) - 2
+"""Beside the one for padding; more would make slots overflow int32 at the largest block size."""
 MAX_NUM_SEQS = 4096
 MAX_NUM_TOKENS = 1 << 17
 RUNTIME_BYTES = 250 << 20
@@ -44,16 +47,19 @@ class Estimate:
     """Resident memory of the build at its worst: when the finished engine is loaded to be tried."""
 
 
-def check_block_size(options: LimitOptions) -> int:
+def check_block_size(options: LimitOptions, targets: Collection[str]) -> int:
     """Give the block size in tokens.
 
     Raises:
-        UserError: it is not one of the supported ones.
+        UserError: it is not one of those that all targets support.
     """
     block_size = DEFAULT_BLOCK_SIZE if options.block_size is None else options.block_size
-    if block_size not in BLOCK_SIZES:
+    runs = [BLOCK_RUNS.get(target, 1) for target in targets]
+    supported = [size for size in BLOCK_SIZES if not any(size % run for run in runs)]
+    if block_size not in supported:
         raise UserError(
-            f"--block-size {block_size} is not supported; choose one of {', '.join(map(str, BLOCK_SIZES))}"
+            f"--block-size {block_size} is not supported for target {', '.join(targets)}; "
+            f"choose one of {', '.join(map(str, supported))}"
         )
     return block_size
 
@@ -72,7 +78,13 @@ def derive(options: LimitOptions, config: ModelConfig, kv: KVGeometry) -> Limits
     )
     default_tokens = max(DEFAULT_NUM_TOKENS, max_num_seqs)
     allowed = (max_num_seqs, MAX_NUM_TOKENS)
-    max_num_tokens = _within("--max-num-tokens", options.max_num_tokens, default_tokens, allowed)
+    max_num_tokens = _within(
+        "--max-num-tokens",
+        options.max_num_tokens,
+        default_tokens,
+        allowed,
+        because=f", one at least for each of --max-num-seqs {max_num_seqs}: lowering that helps",
+    )
     return Limits(
         max_seq_len=max_seq_len,
         max_num_seqs=max_num_seqs,
@@ -152,23 +164,28 @@ def _num_blocks(
     needed = -(-max_seq_len // kv.block_size)
     if kv_cache_bytes is None:
         tokens = max(max_seq_len, POOLED_TOKENS_PER_SEQ * max_num_seqs)
-        return min(-(-tokens // kv.block_size), MAX_BLOCKS - 1)
+        return min(-(-tokens // kv.block_size), MAX_BLOCKS)
     blocks = kv_cache_bytes // kv.bytes_per_block
     if blocks < needed:
         raise UserError(
             f"--kv-cache-bytes {kv_cache_bytes} holds {blocks * kv.block_size} tokens, one sequence of "
             f"--max-seq-len {max_seq_len} needs {needed * kv.bytes_per_block} bytes; raise the first or lower the second"
         )
-    if blocks >= MAX_BLOCKS:
+    if blocks > MAX_BLOCKS:
         raise UserError(
-            f"--kv-cache-bytes {kv_cache_bytes} is {blocks} blocks; fewer than {MAX_BLOCKS} are supported"
+            f"--kv-cache-bytes {kv_cache_bytes} is {blocks} blocks, up to {MAX_BLOCKS} are supported; "
+            f"give at most {MAX_BLOCKS * kv.bytes_per_block}, or raise --block-size"
         )
     return blocks
 
 
-def _within(option: str, given: int | None, default: int, allowed: tuple[int, int]) -> int:
+def _within(
+    option: str, given: int | None, default: int, allowed: tuple[int, int], *, because: str = ""
+) -> int:
     value = default if given is None else given
     low, high = allowed
     if not low <= value <= high:
-        raise UserError(f"{option} {value} is out of range; this model allows {low} to {high}")
+        raise UserError(
+            f"{option} {value} is out of range; this model allows {low} to {high}{because}"
+        )
     return value

@@ -87,10 +87,10 @@ def plan(request: CompileRequest, *, shows_bars: bool = False) -> BuildPlan:
     checkpoint = open_checkpoint(request.model, shows_bars=shows_bars)
     config = replace(archs.read_config(checkpoint.config), tied_head=has_tied_head(checkpoint))
     checkpoint.tokenizer.check_fits(config.vocab_size)
-    (first, *others) = dict.fromkeys(name for _, name in chosen)
-    for name in (first, *others):
+    (first, *others) = names = tuple(dict.fromkeys(name for _, name in chosen))
+    for name in names:
         load_compiler(name).check(config, request.options)
-    block_size = limits.check_block_size(request.limits)
+    block_size = limits.check_block_size(request.limits, names)
     kv = load_compiler(first).kv_geometry(config, block_size, request.options)
     for name in others:
         if load_compiler(name).kv_geometry(config, block_size, request.options) != kv:

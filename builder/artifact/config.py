@@ -56,6 +56,7 @@ class KVGroup:
     layers: tuple[int, ...]
     num_kv_heads: int
     head_dim: int
+    """Numbers of a key, or of a value, as the pool holds them: the model's, or more where a target pads them."""
     dtype: str
     """Stored precision of keys and values, such as `float32`."""
     window: int | None = None

@@ -205,11 +205,15 @@ def _wrong_kv(manifest: Manifest) -> Iterator[str]:
 
 
 def _wrong_engines(manifest: Manifest) -> Iterator[str]:
-    """Name engines without files or bindings, and files of engines that no engine names."""
+    """Name engines without files or bindings, ranks that are missing or there twice, and files that no engine names."""
     owned = {path for engine in manifest.engines for path in (engine.path, engine.weights) if path}
     if not manifest.engines:
         yield "engines"
     yield from (f"{path!r} in engines" for path in sorted(owned - set(manifest.files)))
+    for target in dict.fromkeys(engine.target for engine in manifest.engines):
+        ranks = sorted(engine.rank for engine in manifest.engines if engine.target == target)
+        if ranks != list(range(len(ranks))):
+            yield f"the ranks of {target!r} in engines"
     for engine in manifest.engines:
         if not engine.inputs or not engine.outputs:
             yield "engines without bindings"

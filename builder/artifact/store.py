@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from builder.artifact import manifest as manifests
-from builder.artifact.manifest import FileRecord, Manifest
+from builder.artifact.manifest import EngineRecord, FileRecord, Manifest
 from builder.errors import ArtifactError, BuildError, UserError
 
 HASH_CHUNK_BYTES = 1 << 22
@@ -38,6 +38,25 @@ class Artifact:
     def path(self, relative: str) -> Path:
         """Give the absolute path of a file of the artifact."""
         return self.root / relative
+
+    def engine(self, target: str) -> EngineRecord:
+        """Give the engine for a target.
+
+        Raises:
+            ArtifactError: there is none, or one of several ranks.
+        """
+        found = [engine for engine in self.manifest.engines if engine.target == target]
+        if not found:
+            held = ", ".join(dict.fromkeys(engine.target for engine in self.manifest.engines))
+            raise ArtifactError(
+                f"{self.root} has no engine for {target}, only for {held}; compile the model again with --target"
+            )
+        if len(found) > 1:
+            raise ArtifactError(
+                f"{self.root} has an engine of {len(found)} ranks for {target}, this version runs one; "
+                "compile the model again"
+            )
+        return found[0]
 
 
 def hash_file(path: Path, advance: Callable[[int], None] = lambda _: None) -> FileRecord:
@@ -163,7 +182,7 @@ def _remove_abandoned(destination: Path) -> None:
 def publish(
     folder: Path, destination: Path, manifest: Manifest, *, replace_existing: bool
 ) -> Artifact:
-    """Write the manifest with the hash of every file in `folder`, and rename it to `destination`.
+    """Write the manifest with the hash of every file in `folder`, take away leave to write, and rename it to `destination`.
 
     Raises:
         UserError: something that may not be replaced has appeared at the destination.
@@ -179,9 +198,16 @@ def publish(
         stream.write(manifests.encode(complete))
         stream.flush()
         os.fsync(stream.fileno())
+    for name in (*files, manifests.FILE_NAME):
+        _forbid_writing(folder / name)
     check_free(destination, replace_existing=replace_existing)
     _swap(folder, destination)
     return Artifact(destination, complete)
+
+
+def _forbid_writing(path: Path) -> None:
+    """Take away leave to write to a file: engines map it, and what is cut under one that runs ends its process."""
+    path.chmod(path.stat().st_mode & 0o444)
 
 
 def _swap(folder: Path, destination: Path) -> None:

@@ -51,13 +51,8 @@ def open_executor(
         ArtifactError: the artifact has no engine for the target, or it can't be loaded here.
         UserError: the number of threads is out of range.
     """
-    held = [record.target for record in artifact.manifest.engines]
-    chosen = held[0] if target is None else resolve(target)
-    if chosen not in held:
-        raise ArtifactError(
-            f"{artifact.root} has no engine for {chosen}, only for {', '.join(held)}; "
-            "compile the model again with --target"
-        )
+    chosen = artifact.manifest.engines[0].target if target is None else resolve(target)
+    artifact.engine(chosen)
     if chosen not in TARGETS:
         raise ArtifactError(
             f"{artifact.root} has an engine for {chosen}, which this version can't run; compile the model again"

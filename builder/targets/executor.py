@@ -14,6 +14,8 @@ from builder.artifact.config import KVGeometry, Limits
 from builder.artifact.step import Float32, Int32, Likeliest, RowAsks, StepResult, StepTensors
 from builder.errors import EngineError
 
+INT32, FLOAT32 = np.dtype(np.int32), np.dtype(np.float32)
+
 
 class Executor(Protocol):
     """Runs steps of one loaded engine."""
@@ -159,28 +161,67 @@ def _logsumexp(row: Float32, temperature: float) -> float:
     return peak / temperature + float(np.log(scaled.sum(dtype=np.float64)))
 
 
-def check_step(step: StepTensors, asks: RowAsks, *, limits: Limits, block_size: int) -> None:
-    """Refuse a step that breaks the contract or goes beyond the limits.
+def check_step(step: StepTensors, asks: RowAsks, *, limits: Limits, kv: KVGeometry) -> None:
+    """Refuse a step that breaks the contract or goes beyond the limits, before anything trusts a number of it.
 
     Raises:
         EngineError: names what is wrong.
     """
-    counts = np.diff(step.query_start)
-    sizes = {
-        "tokens": (step.num_tokens, limits.max_num_tokens),
-        "sequences": (step.num_seqs, limits.max_num_seqs),
-        "logit rows": (len(step.logit_rows), limits.max_logit_rows),
-        "tokens of the longest sequence": (int(step.seq_lens.max(initial=0)), limits.max_seq_len),
-    }
-    for name, (size, limit) in sizes.items():
+    _check_arrays(step, asks, len(kv.groups))
+    starts, slots = step.query_start, step.slot_mapping.ravel()
+    num_tokens, num_seqs = len(step.token_ids), len(step.seq_lens)
+    # Reductions without their methods' detour through Python: every step comes by here.
+    is_ascending = num_seqs and np.logical_and.reduce(starts[1:] > starts[:-1])
+    if not is_ascending or starts[0] != 0 or starts[-1] != num_tokens:
+        raise EngineError("a step has an empty sequence, or tokens that belong to none")
+    sizes = (
+        ("tokens", num_tokens, limits.max_num_tokens),
+        ("sequences", num_seqs, limits.max_num_seqs),
+        ("logit rows", len(step.logit_rows), limits.max_logit_rows),
+        ("tokens of the longest sequence", np.maximum.reduce(step.seq_lens), limits.max_seq_len),
+    )
+    for name, size, limit in sizes:
         if size > limit:
             raise EngineError(f"a step has {size} {name}; the engine was compiled for {limit}")
-    if not len(counts) or counts.min() < 1 or step.query_start[-1] != step.num_tokens:
-        raise EngineError("a step has an empty sequence, or tokens that belong to none")
-    if len(asks.temperatures) != len(step.logit_rows):
-        raise EngineError("a step asks for other rows than it computes")
-    slots = step.slot_mapping
-    if slots.size and not (
-        block_size <= slots.min() and slots.max() < limits.num_blocks * block_size
-    ):
+    first, end = kv.block_size, limits.num_blocks * kv.block_size
+    if np.minimum.reduce(slots) < first or np.maximum.reduce(slots) >= end:
         raise EngineError("a step writes to a slot outside the pool, or to the reserved block")
+
+
+def _check_arrays(step: StepTensors, asks: RowAsks, num_groups: int) -> None:
+    """Refuse arrays of another type or shape than is due, and a number of candidates that is none."""
+    tokens, seqs, rows = map(_size, (step.token_ids, step.seq_lens, step.logit_rows))
+    due = (
+        ("token_ids", step.token_ids, INT32, (tokens,)),
+        ("positions", step.positions, INT32, (tokens,)),
+        ("seq_lens", step.seq_lens, INT32, (seqs,)),
+        ("query_start", step.query_start, INT32, (seqs + 1,)),
+        (
+            "block_tables",
+            step.block_tables,
+            INT32,
+            (num_groups, seqs, _size(step.block_tables, -1)),
+        ),
+        ("slot_mapping", step.slot_mapping, INT32, (num_groups, tokens)),
+        ("logit_rows", step.logit_rows, INT32, (rows,)),
+        ("block_copies", step.block_copies, INT32, (_size(step.block_copies), 3)),
+        ("temperatures", asks.temperatures, FLOAT32, (rows,)),
+    )
+    for name, array, dtype, shape in due:
+        if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape:
+            found = (
+                f"{array.dtype} of shape {array.shape}" if hasattr(array, "dtype") else "no array"
+            )
+            raise EngineError(f"bad step: {name} is {found}, not {dtype} of {shape}")
+    if step.adapter_slots is not None:
+        raise EngineError("bad step: adapter_slots are given; this engine has no adapters")
+    if not isinstance(asks.num_candidates, int) or asks.num_candidates < 0:
+        raise EngineError(
+            f"bad step: num_candidates is {asks.num_candidates}, not a whole number from 0 on"
+        )
+
+
+def _size(array: object, axis: int = 0) -> int:
+    """Give a size of an array; 0 where it has none, which shows when its shape is compared."""
+    shape: tuple[int, ...] = getattr(array, "shape", ())
+    return shape[axis] if shape else 0

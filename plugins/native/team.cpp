@@ -27,10 +27,17 @@ int64_t now_ns() {
 }  // namespace
 
 Team::Team(int32_t num_threads) {
-  for (int32_t thread = 1; thread < num_threads; thread++) threads_.emplace_back([this, thread] { serve(thread); });
+  try {
+    for (int32_t thread = 1; thread < num_threads; thread++) threads_.emplace_back([this, thread] { serve(thread); });
+  } catch (...) {
+    close();  // a thread that still runs when its object is destroyed ends the process
+    throw;
+  }
 }
 
-Team::~Team() {
+Team::~Team() { close(); }
+
+void Team::close() {
   is_closing_ = true;
   generation_.fetch_add(1);
   generation_.notify_all();

@@ -16,7 +16,7 @@ class Team {
  public:
   using Unit = std::function<void(int32_t phase, int32_t unit, int32_t thread)>;
 
-  explicit Team(int32_t num_threads);
+  explicit Team(int32_t num_threads);  // throws if the system refuses a thread
   ~Team();
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
@@ -29,6 +29,7 @@ class Team {
   int32_t num_threads() const { return (int32_t)threads_.size() + 1; }
 
  private:
+  void close();
   void serve(int32_t thread);
   void work(int32_t thread);
   void open_next(int32_t phase);

@@ -13,6 +13,7 @@ from importlib.metadata import files
 from pathlib import Path
 
 from gguf import GGUFReader
+from reporting.failures import exit_with
 from reporting.figures import add_json_option, told_as_json
 
 VARIANTS: dict[str, list[str]] = {"float32": [], "int8": ["--int8"]}
@@ -69,4 +70,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from reporting.failures import exit_with
 from reporting.figures import add_json_option
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -46,4 +47,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

@@ -17,12 +17,14 @@ from typing import Any
 
 import numpy as np
 import psutil  # type: ignore[import-untyped]
+from reporting.failures import exit_with, require_room
 from reporting.figures import add_json_option, told_as_json
 from rich.console import Console
 from rich.table import Table
 
 from builder.artifact.step import RowAsks, StepTensors
 from builder.artifact.store import Artifact, read_manifest
+from builder.errors import UserError
 from builder.targets import open_executor
 from builder.targets.cpu.execute import CpuExecutor
 from builder.targets.executor import Executor
@@ -35,8 +37,25 @@ from triton_backend.text_files import read_tokenizer
 SIZES = (1, 4, 16, 32, 64)
 NUM_PROMPT = NUM_ANSWER = 128
 LONG_PROMPT, SHARED = 512, 448
+FIRST_ID = 300
+"""Of the random ids: those before it are bytes and control tokens in most vocabularies."""
 GREEDY = SamplingParams(temperature=0, max_tokens=NUM_ANSWER, ignore_eos=True)
 SAMPLED = replace(GREEDY, temperature=0.8, top_p=0.95)
+
+
+def check_room(executor: Executor, sizes: Sequence[int], *, num_tokens: int) -> None:
+    """Refuse an engine that can't take a long prompt, or the largest of some numbers of sequences.
+
+    Raises:
+        UserError: names what is too small.
+    """
+    limits, block_size = executor.limits, executor.kv.block_size
+    require_room(limits, seq_len=LONG_PROMPT, num_seqs=1, block_size=block_size)
+    require_room(limits, seq_len=num_tokens, num_seqs=max(sizes), block_size=block_size)
+    if executor.vocab_size <= FIRST_ID:
+        raise UserError(
+            f"the artifact has a vocabulary of {executor.vocab_size}, this benchmark needs more than {FIRST_ID}"
+        )
 
 
 class Driver:
@@ -56,7 +75,9 @@ class Driver:
         tables = 1 + np.array(sequences)[:, None] * self._width + np.arange(self._width)
         slots = (1 + owners * self._width + places // self._size) * self._size + places % self._size
         step = StepTensors(
-            token_ids=self._random.integers(300, self.executor.vocab_size, num * count, np.int32),
+            token_ids=self._random.integers(
+                FIRST_ID, self.executor.vocab_size, num * count, np.int32
+            ),
             positions=places.astype(np.int32),
             query_start=np.arange(0, num * count + 1, count, dtype=np.int32),
             seq_lens=np.full(num, past + count, np.int32),
@@ -109,7 +130,7 @@ def submit(engine: Engine, num_sequences: int, params: SamplingParams, *, vocab_
     """Submit random prompts, the same for the same number of them."""
     random = np.random.default_rng(num_sequences)
     for index in range(num_sequences):
-        prompt = tuple(random.integers(300, vocab_size, NUM_PROMPT).tolist())
+        prompt = tuple(random.integers(FIRST_ID, vocab_size, NUM_PROMPT).tolist())
         engine.submit(Request(str(index), prompt, replace(params, seed=index)))
 
 
@@ -181,11 +202,12 @@ def measure(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
     artifact = Artifact(options.artifact, read_manifest(options.artifact))
     start = time.perf_counter()
     executor = open_executor(artifact, target=options.target, threads=options.threads)
+    sizes = [size for size in SIZES if size <= executor.limits.max_num_seqs]
+    check_room(executor, sizes, num_tokens=NUM_PROMPT + NUM_ANSWER)
     Driver(executor, NUM_PROMPT).run([0], 0, 1)
     yield "load_s", round(time.perf_counter() - start, 3)
     rounds, num_steps = (5, 16) if options.quick else (15, NUM_ANSWER - 1)
     yield from prompt_figures(executor, rounds).items()
-    sizes = [size for size in SIZES if size <= executor.limits.max_num_seqs]
     runs = 1 if options.quick else 3
     sampled_sizes = sizes[-2:-1] if options.quick else sizes
     for name, params, asked in (
@@ -237,4 +259,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+from reporting.failures import exit_with
+
 POLICIES = "fcfs,priority,srpt,fair,longest_prefix"
 LOADS = "0.5,0.8,1,1.2,1.5"
 MAX_WAITING = 8
@@ -64,4 +66,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

@@ -16,7 +16,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from engine import Driver
+from engine import Driver, check_room
+from reporting.failures import exit_with
 from reporting.figures import add_json_option, told_as_json
 from rich.console import Console
 from rich.table import Table
@@ -92,6 +93,7 @@ def main() -> None:
     options = parser.parse_args()
     artifact = Artifact(options.artifact, read_manifest(options.artifact))
     executor = open_executor(artifact, threads=options.threads)
+    check_room(executor, SIZES, num_tokens=PAST + NUM_STEPS)
     steps_per_s(executor, 1)
     report: dict[str, Any] = {
         "share_kept": shares_kept(executor, options.rounds),
@@ -109,4 +111,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

@@ -20,6 +20,7 @@ from peer_engines.catalogue import HERE, PEERS, Place, command_of, command_of_ou
 from peer_engines.chart import draw_chart
 from peer_engines.comparison import Figures, Ratio, figure_table, medians, ratio_table, ratios
 from peer_engines.installing import PeerError, call
+from reporting.failures import exit_with
 from reporting.figures import add_json_option, told_as_json
 from rich.console import Console
 from rich.progress import Progress
@@ -161,4 +162,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

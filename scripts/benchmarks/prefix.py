@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from reporting.failures import exit_with
 from reporting.figures import add_json_option, told_as_json
 from rich.console import Console
 from rich.table import Table
@@ -217,4 +218,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

@@ -17,9 +17,13 @@ from likelihood.readings import Reading, read_artifact, read_llama_cpp, read_ref
 from likelihood.text import NAME, Tokens, fingerprint, read_chunks
 from peer_engines.catalogue import Place, model_of, python_of
 from peer_engines.llama_context import LIBRARY
+from reporting.failures import exit_with, require_room
 from reporting.figures import add_json_option, told_as_json
 from rich.console import Console
 from rich.table import Table
+
+from builder.artifact.store import read_manifest
+from builder.targets.machine import usable_threads
 
 CHUNK = 512
 LLAMA_CPP = "llama.cpp"
@@ -114,6 +118,9 @@ def main() -> None:
     parser.add_argument("--no-peers", action="store_true", help="leave llama.cpp out")
     add_json_option(parser)
     options = parser.parse_args()
+    for root in options.artifact:
+        require_room(read_manifest(root).limits, seq_len=CHUNK, num_seqs=1, block_size=1)
+    usable_threads(options.threads)
     place = Place()
     tokenizer = options.artifact[0] / "tokenizer" / "tokenizer.json"
     chunks = read_chunks(tokenizer, options.tokens, CHUNK)
@@ -130,4 +137,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from gguf import GGUFReader, GGUFValueType, GGUFWriter, Keys
 from peer_engines.catalogue import demo_model
+from reporting.failures import exit_with
 from rich.console import Console
 from rich.progress import track
 
@@ -94,4 +95,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

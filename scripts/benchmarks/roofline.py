@@ -10,9 +10,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from engine import LONG_PROMPT, NUM_PROMPT, prompt_figures, steps_alone
+from engine import LONG_PROMPT, NUM_ANSWER, NUM_PROMPT, check_room, prompt_figures, steps_alone
 from limits.machine import cache_bytes, gemm_tops, instructions, level_of, read_gbps
 from limits.work import Work, decode_work, prompt_work, weight_bytes
+from reporting.failures import exit_with
 from reporting.figures import add_json_option, told_as_json
 from rich.console import Console
 from rich.progress import track
@@ -38,10 +39,14 @@ def measure_machine(num_threads: int, sizes: list[int]) -> dict[str, Any]:
     }
 
 
+def sizes_of(executor: Executor) -> list[int]:
+    """Give the numbers of sequences that the engine takes."""
+    return [size for size in SIZES if size <= executor.limits.max_num_seqs]
+
+
 def measure_engine(executor: Executor) -> dict[str, float]:
     """Measure tokens per second: prompts, and steps of 1 to 32 sequences."""
-    sizes = [size for size in SIZES if size <= executor.limits.max_num_seqs]
-    found = {str(size): steps_alone(executor, size, NUM_STEPS) for size in sizes}
+    found = {str(size): steps_alone(executor, size, NUM_STEPS) for size in sizes_of(executor)}
     return {PROMPT: prompt_figures(executor, rounds=3)["prefill_tps"]} | found
 
 
@@ -69,9 +74,10 @@ def share(work: Work, num_tokens: int, tps: float, machine: dict[str, Any]) -> d
 
 def measure(artifact: Artifact, num_threads: int, num_rounds: int) -> dict[str, Any]:
     """Measure machine and engine in turns, and give shares by batch size."""
+    executor = open_executor(artifact, threads=num_threads)
+    check_room(executor, sizes_of(executor), num_tokens=NUM_PROMPT + NUM_ANSWER)
     weights, caches = weight_bytes(artifact), cache_bytes()
     sizes = [caches.get("L2", 1 << 20) * num_threads // 2, weights, BEYOND_CACHES]
-    executor = open_executor(artifact, threads=num_threads)
     limits, figures = [], []
     for _ in track(range(num_rounds), "rounds", console=Console(stderr=True)):
         limits.append(measure_machine(num_threads, sizes))
@@ -129,4 +135,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

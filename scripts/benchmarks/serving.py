@@ -21,6 +21,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+from reporting.failures import exit_with
 from reporting.figures import add_json_option, told_as_json
 from rich.console import Console
 from rich.table import Table
@@ -276,4 +277,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

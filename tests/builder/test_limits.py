@@ -72,12 +72,35 @@ def test_the_token_budget_covers_one_token_of_every_sequence() -> None:
 @pytest.mark.parametrize("size", [0, 1, 12, 256])
 def test_other_block_sizes_are_refused(size: int) -> None:
     with pytest.raises(UserError, match="--block-size"):
-        limits.check_block_size(LimitOptions(block_size=size))
+        limits.check_block_size(LimitOptions(block_size=size), ["portable"])
 
 
-def test_too_many_blocks_for_int32_slots_are_refused() -> None:
-    with pytest.raises(UserError, match="blocks"):
-        derive(kv_cache_bytes=(1 << 24) * KV.bytes_per_block)
+@pytest.mark.parametrize("size", [1, 8])
+@pytest.mark.parametrize("targets", [["cpu"], ["portable", "cpu"]])
+def test_the_block_sizes_that_are_offered_are_those_of_all_targets(
+    targets: list[str], size: int
+) -> None:
+    named = (
+        f"--block-size {size} is not supported for target {', '.join(targets)}; choose one of 16,"
+    )
+    with pytest.raises(UserError, match=named):
+        limits.check_block_size(LimitOptions(block_size=size), targets)
+    assert limits.check_block_size(LimitOptions(block_size=8), ["portable"]) == 8
+    assert limits.check_block_size(LimitOptions(block_size=32), targets) == 32
+
+
+def test_too_many_blocks_for_int32_slots_are_refused_with_the_most_there_may_be() -> None:
+    most = limits.MAX_BLOCKS * KV.bytes_per_block
+    with pytest.raises(UserError, match=f"at most {most}, or raise --block-size"):
+        derive(kv_cache_bytes=most + KV.bytes_per_block)
+    num_blocks = derive(kv_cache_bytes=most).num_blocks
+    assert num_blocks * max(limits.BLOCK_SIZES) < 1 << 31
+    assert (num_blocks + 1) * max(limits.BLOCK_SIZES) == 1 << 31
+
+
+def test_too_small_a_token_budget_says_that_fewer_sequences_help() -> None:
+    with pytest.raises(UserError, match="one at least for each of --max-num-seqs 32: lowering"):
+        derive(max_num_tokens=1)
 
 
 def test_int8_needs_about_a_quarter_of_the_weights() -> None:

@@ -227,7 +227,7 @@ def test_an_artifact_that_was_changed_since_is_the_host_s_to_refuse(
     tiny_artifact: Path, tmp_path: Path
 ) -> None:
     """Its manifest is read before the start; its files are checked by the engine host, which tells the front."""
-    artifact = shutil.copytree(tiny_artifact, tmp_path / "artifact")
+    artifact = shutil.copytree(tiny_artifact, tmp_path / "artifact", copy_function=shutil.copyfile)
     repository = deployed(artifact, tmp_path / "repository")
     (artifact / "tokenizer" / "tokenizer.json").write_text("{}")
     result = run(*serve_command(repository))
@@ -239,7 +239,7 @@ def test_an_artifact_that_was_changed_since_is_the_host_s_to_refuse(
 def test_an_artifact_that_is_gone_is_refused_before_the_start(
     tiny_artifact: Path, tmp_path: Path
 ) -> None:
-    artifact = shutil.copytree(tiny_artifact, tmp_path / "artifact")
+    artifact = shutil.copytree(tiny_artifact, tmp_path / "artifact", copy_function=shutil.copyfile)
     repository = deployed(artifact, tmp_path / "repository")
     shutil.rmtree(artifact)
     result = run(*serve_command(repository))

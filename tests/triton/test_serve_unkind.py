@@ -22,7 +22,7 @@ HOSTILE = ("psutil", "numpy", "model", "logging", "msgspec", "triton_backend", "
 @pytest.fixture
 def artifact(tiny_artifact: Path, tmp_path: Path) -> Path:
     """Copy the tiny model, for a test to move away."""
-    return shutil.copytree(tiny_artifact, tmp_path / "artifact")
+    return shutil.copytree(tiny_artifact, tmp_path / "artifact", copy_function=shutil.copyfile)
 
 
 @pytest.fixture

@@ -183,7 +183,7 @@ def test_a_second_host_of_a_deployment_ends_at_once(start) -> None:
 def test_an_altered_artifact_is_told_and_never_loaded(
     start, tiny_artifact: Path, tmp_path: Path
 ) -> None:
-    copy = shutil.copytree(tiny_artifact, tmp_path / "copy")
+    copy = shutil.copytree(tiny_artifact, tmp_path / "copy", copy_function=shutil.copyfile)
     (copy / "tokenizer" / "tokenizer.json").write_text("{}")
     host = start(artifact=copy)
     failed = host.connect().receive()

@@ -158,7 +158,7 @@ def test_the_host_is_gone_soon_after_its_last_front_closed(front) -> None:
 
 
 def test_a_front_says_why_its_host_can_not_load(tiny_artifact: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(tiny_artifact, tmp_path / "copy")
+    copy = shutil.copytree(tiny_artifact, tmp_path / "copy", copy_function=shutil.copyfile)
     (copy / "tokenizer" / "tokenizer.json").write_text("{}")
     place = find_place(FrontSettings("vllm", "chat", copy), server="tests", folder=tmp_path)
     front = Front(FACES["vllm"], HostDoor(place, "vllm"), clock=time.monotonic, on_pong=print)
@@ -173,7 +173,7 @@ def test_an_artifact_that_was_altered_is_loaded_once_until_somebody_brings_it_ba
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    copy = shutil.copytree(tiny_artifact, tmp_path / "copy")
+    copy = shutil.copytree(tiny_artifact, tmp_path / "copy", copy_function=shutil.copyfile)
     place = find_place(FrontSettings("forerun", "chat", copy), server="tests", folder=tmp_path)
     front = Front(FACES["forerun"], HostDoor(place, "forerun"), clock=time.monotonic, on_pong=print)
     front.start()

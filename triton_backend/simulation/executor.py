@@ -31,7 +31,7 @@ class CountdownExecutor:
         self._clock = clock
 
     def execute(self, step: StepTensors, asks: RowAsks) -> StepResult:
-        check_step(step, asks, limits=self.limits, block_size=self.kv.block_size)
+        check_step(step, asks, limits=self.limits, kv=self.kv)
         seconds = self._cost.seconds(step)
         self.busy_s += seconds
         self._clock.wait(seconds)

@@ -61,7 +61,7 @@ def check(config: ModelConfig, options: TargetOptions) -> None:
 
 
 def kv_geometry(config: ModelConfig, block_size: int, options: TargetOptions) -> KVGeometry:
-    """One group of all layers, in the precision that goes with the weights.
+    """One group of all layers, in the precision that goes with the weights; heads are as wide as the pool holds them.
 
     Raises:
         UnsupportedError: blocks of this size have no layout.
@@ -72,7 +72,8 @@ def kv_geometry(config: ModelConfig, block_size: int, options: TargetOptions) ->
         )
     layers = tuple(range(config.num_layers))
     dtype = options.kv or (FLOAT32 if options.precision.name == FLOAT32 else BFLOAT16)
-    return KVGeometry(block_size, (KVGroup(layers, config.num_kv_heads, config.head_dim, dtype),))
+    width = plan.pool_width(config.head_dim)
+    return KVGeometry(block_size, (KVGroup(layers, config.num_kv_heads, width, dtype),))
 
 
 def lower(graph: QuantizedGraph, kv: KVGeometry) -> LoweredPlan:

@@ -4,10 +4,7 @@ The library checks the plan before it uses anything of it, and every step before
 """
 
 import ctypes
-import mmap
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +14,13 @@ from builder.artifact.config import KVGeometry, Limits
 from builder.artifact.manifest import EngineRecord
 from builder.artifact.step import Float32, Int32, RowAsks, StepResult, StepTensors
 from builder.artifact.store import Artifact
-from builder.errors import ArtifactError, EngineError
+from builder.errors import EngineError
 from builder.targets.cpu import native
-from builder.targets.cpu.plan import read_geometry
+from builder.targets.cpu.fit import checked_files
+from builder.targets.cpu.opening import address, open_engine
 from builder.targets.executor import check_step
-from builder.targets.machine import available_memory_bytes, usable_threads
+from builder.targets.machine import usable_threads
+from builder.targets.turn import Turn
 
 NAME = "cpu"
 OPERATIONS = (
@@ -42,12 +41,11 @@ def open_executor(artifact: Artifact, *, threads: int | None = None) -> "CpuExec
 
     Raises:
         UnsupportedError: the native library is missing.
-        ArtifactError: the engine does not fit its manifest, or this version.
-        EngineError: there is too little memory.
+        ArtifactError: there is no such engine, or it does not fit its manifest or this version.
+        EngineError: there is too little memory, or a thread can't be started.
         UserError: the number of threads is out of range.
     """
-    record = next(engine for engine in artifact.manifest.engines if engine.target == NAME)
-    return CpuExecutor(artifact, record, num_threads=usable_threads(threads))
+    return CpuExecutor(artifact, artifact.engine(NAME), num_threads=usable_threads(threads))
 
 
 class CpuExecutor:
@@ -61,48 +59,27 @@ class CpuExecutor:
         self.kv: KVGeometry = manifest.kv
         self.vocab_size: int = manifest.model.vocab_size
         self._library = native.library()
-        self._handle: int | None = None
+        self._turn = Turn()
         self._num_rows = 0
-        _check_memory(self.limits, self.kv)
-        assert record.weights is not None
-        self._plan = artifact.path(record.path).read_bytes()
-        _check_fit(self._plan, self.kv, self.vocab_size)
-        self._weights = _mapped(artifact.path(record.weights))
-        self._handle = self._open(num_threads, build)
+        plan, weights = checked_files(artifact, record)
+        self._opened = open_engine(plan, weights, self.limits, num_threads=num_threads, build=build)
+        self._handle: int | None = self._opened.handle
 
     def execute(self, step: StepTensors, asks: RowAsks) -> StepResult:
         """Run one step; see `Executor.execute`.
 
         Raises:
-            EngineError: the engine is closed, or the step is beyond its limits.
+            EngineError: the engine is closed or at work for another thread, or the step is beyond its limits.
         """
-        if self._handle is None:
-            raise EngineError("the engine is closed")
-        check_step(step, asks, limits=self.limits, block_size=self.kv.block_size)
-        rows, count = len(step.logit_rows), min(asks.num_candidates, self.vocab_size)
-        argmax = np.empty(rows, np.int32)
-        ids = np.empty((rows, count), np.int32)
-        logits = np.empty((rows, count), np.float32)
-        sums = np.empty(rows, np.float32)
-        outputs = native.Outputs(*map(_address, (argmax, ids, logits, sums)))
-        arrays = _arrays(step, asks)
-        sizes = (step.num_tokens, step.num_seqs, step.block_tables.shape[2], rows, count)
-        inputs = native.Inputs(*sizes, *map(_address, arrays))
-        copies = np.ascontiguousarray(step.block_copies, np.int32)
-        error = ctypes.create_string_buffer(native.ERROR_BYTES)
-        failed = self._library.forerun_run(
-            self._handle, inputs, outputs, _address(copies), len(copies), error
-        )
-        if failed:
-            raise EngineError(f"the cpu engine refused a step: {error.value.decode()}")
-        self._num_rows = rows
-        return StepResult(argmax, ids, logits, sums, self._full_row, self._likeliest)
+        with self._turn:
+            return self._run(step, asks)
 
     def close(self) -> None:
-        """Free the engine, its pool and its threads."""
-        if self._handle is not None:
-            self._library.forerun_close(self._handle)
-            self._handle = None
+        """Free the engine, its pool and its threads; a step that another thread runs ends before."""
+        with self._turn.lock:
+            if self._handle is not None:
+                self._library.forerun_close(self._handle)
+                self._handle = None
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
@@ -110,46 +87,45 @@ class CpuExecutor:
 
     def times_ns(self) -> dict[str, int]:
         """Give the time spent in each kind of operation since the engine was opened."""
-        assert self._handle is not None
-        times = self._library.forerun_times_ns(self._handle)
-        return {name: times[code] for code, name in enumerate(OPERATIONS, start=1)}
+        with self._turn:
+            assert self._handle is not None
+            times = self._library.forerun_times_ns(self._handle)
+            return {name: times[code] for code, name in enumerate(OPERATIONS, start=1)}
 
-    def _open(self, num_threads: int, build: str) -> int:
-        limits = native.Limits(
-            self.limits.max_num_tokens,
-            self.limits.max_num_seqs,
-            self.limits.max_logit_rows,
-            self.limits.max_seq_len,
-            self.limits.num_blocks,
-            num_threads,
-        )
+    def _run(self, step: StepTensors, asks: RowAsks) -> StepResult:
+        if self._handle is None:
+            raise EngineError("the engine is closed")
+        check_step(step, asks, limits=self.limits, kv=self.kv)
+        rows, count = len(step.logit_rows), min(asks.num_candidates, self.vocab_size)
+        argmax = np.empty(rows, np.int32)
+        ids = np.empty((rows, count), np.int32)
+        logits = np.empty((rows, count), np.float32)
+        sums = np.empty(rows, np.float32)
+        outputs = native.Outputs(*map(address, (argmax, ids, logits, sums)))
+        arrays = _arrays(step, asks)
+        sizes = (step.num_tokens, step.num_seqs, step.block_tables.shape[2], rows, count)
+        inputs = native.Inputs(*sizes, *map(address, arrays))
+        copies = np.ascontiguousarray(step.block_copies, np.int32)
         error = ctypes.create_string_buffer(native.ERROR_BYTES)
-        self._mapped = np.frombuffer(self._weights, np.uint8)
-        handle: int | None = self._library.forerun_open(
-            self._plan,
-            len(self._plan),
-            _address(self._mapped),
-            len(self._mapped),
-            limits,
-            build.encode(),
-            error,
+        failed = self._library.forerun_run(
+            self._handle, inputs, outputs, address(copies), len(copies), error
         )
-        if handle is None:
-            raise ArtifactError(
-                f"the cpu engine refuses its plan: {error.value.decode()}; compile the model again with this version"
-            )
-        return handle
+        if failed:
+            raise EngineError(f"the cpu engine refused a step: {error.value.decode()}")
+        self._num_rows = rows
+        return StepResult(argmax, ids, logits, sums, self._full_row, self._likeliest)
 
     def _likeliest(self, rows: Sequence[int], num_candidates: int) -> tuple[Int32, Float32]:
-        self._check_rows(rows)
-        places = np.array(rows, np.int32)
-        ids = np.empty((len(rows), min(num_candidates, self.vocab_size)), np.int32)
-        logits = np.empty(ids.shape, np.float32)
-        sizes = (len(rows), ids.shape[1])
-        self._library.forerun_rank(
-            self._handle, _address(places), *sizes, _address(ids), _address(logits)
-        )
-        return ids, logits
+        with self._turn:
+            self._check_rows(rows)
+            places = np.array(rows, np.int32)
+            ids = np.empty((len(rows), min(num_candidates, self.vocab_size)), np.int32)
+            logits = np.empty(ids.shape, np.float32)
+            sizes = (len(rows), ids.shape[1])
+            self._library.forerun_rank(
+                self._handle, address(places), *sizes, address(ids), address(logits)
+            )
+            return ids, logits
 
     def _check_rows(self, rows: Sequence[int]) -> None:
         if self._handle is None:
@@ -158,19 +134,10 @@ class CpuExecutor:
             raise EngineError(f"row {wrong[0]} is none of the {self._num_rows} of the last step")
 
     def _full_row(self, row: int) -> Float32:
-        self._check_rows([row])
-        pointer = self._library.forerun_logits(self._handle, row)
-        return np.ctypeslib.as_array(pointer, (self.vocab_size,)).copy()
-
-
-def _mapped(path: Path) -> mmap.mmap:
-    """Map a file of weights, in huge pages where the system reads files into such."""
-    with path.open("rb") as stream:
-        mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without huge pages
-            mapped.madvise(mmap.MADV_HUGEPAGE)
-    return mapped
+        with self._turn:
+            self._check_rows([row])
+            pointer = self._library.forerun_logits(self._handle, row)
+            return np.ctypeslib.as_array(pointer, (self.vocab_size,)).copy()
 
 
 def _arrays(step: StepTensors, asks: RowAsks) -> tuple[NDArray[Any], ...]:
@@ -188,44 +155,3 @@ def _arrays(step: StepTensors, asks: RowAsks) -> tuple[NDArray[Any], ...]:
         *(np.ascontiguousarray(values, np.int32) for values in integers),
         np.ascontiguousarray(asks.temperatures, np.float32),
     )
-
-
-def _address(values: NDArray[Any]) -> int:
-    address: int = values.__array_interface__["data"][0]
-    return address
-
-
-def _check_memory(limits: Limits, kv: KVGeometry) -> None:
-    """Refuse a pool that this machine can't hold, before anything runs.
-
-    Raises:
-        EngineError: says what is needed and what there is.
-    """
-    needed, free = limits.num_blocks * kv.bytes_per_block, available_memory_bytes()
-    if needed > free:
-        raise EngineError(
-            f"the KV cache needs {needed >> 20} MiB, {free >> 20} are free; compile with a smaller --kv-cache-bytes"
-        )
-
-
-def _check_fit(plan: bytes, kv: KVGeometry, vocab_size: int) -> None:
-    """Refuse a plan whose geometry is not that of its manifest.
-
-    Raises:
-        ArtifactError: they differ.
-    """
-    geometry = read_geometry(plan)
-    (group,) = kv.groups
-    found = (
-        geometry.num_layers,
-        geometry.num_kv_heads,
-        geometry.head_dim,
-        geometry.kv_form.name.lower(),
-        geometry.block_size,
-        geometry.vocab_size,
-    )
-    expected = (len(group.layers), group.num_kv_heads, group.head_dim, group.dtype)
-    if found != (*expected, kv.block_size, vocab_size) or group.window is not None:
-        raise ArtifactError(
-            "the engine's plan is not as its manifest says; compile the model again"
-        )

@@ -271,7 +271,7 @@ class Lowering:
         return Geometry(
             len(group.layers),
             group.num_kv_heads,
-            group.head_dim,
+            self.config.head_dim,
             KV_FORMS[group.dtype],
             self._kv.block_size,
             self.config.vocab_size,

@@ -4,6 +4,7 @@ It knows the C interface (`native/interface.cpp`) and nothing of steps or artifa
 """
 
 import ctypes
+from enum import IntEnum
 from functools import cache
 from pathlib import Path
 
@@ -18,8 +19,18 @@ MISSING = (
 _POINTER = ctypes.c_void_p
 
 
+class Cause(IntEnum):
+    """`Cause` of native/failure.h: why an engine can't be opened."""
+
+    PLAN = 1
+    LIMITS = 2
+    BUILD = 3
+    MEMORY = 4
+    THREADS = 5
+
+
 class Limits(ctypes.Structure):
-    """`EngineLimits` of native/engine.h."""
+    """`EngineLimits` of native/limits.h."""
 
     _fields_ = (
         ("max_num_tokens", ctypes.c_int32),
@@ -28,6 +39,7 @@ class Limits(ctypes.Structure):
         ("max_seq_len", ctypes.c_int32),
         ("num_blocks", ctypes.c_int32),
         ("num_threads", ctypes.c_int32),
+        ("max_bytes", ctypes.c_int64),
     )
 
 
@@ -79,10 +91,10 @@ def library() -> ctypes.CDLL:
             f"target cpu can't load {path.name}: {error}; install forerun again, or use --target portable"
         ) from error
     found.forerun_build_name.restype = ctypes.c_char_p
-    found.forerun_open.restype = _POINTER
+    found.forerun_open.restype = ctypes.c_int32
     found.forerun_open.argtypes = (
         *(ctypes.c_char_p, ctypes.c_int64, _POINTER, ctypes.c_int64),
-        *(ctypes.POINTER(Limits), ctypes.c_char_p, ctypes.c_char_p),
+        *(ctypes.POINTER(Limits), ctypes.c_char_p, ctypes.POINTER(_POINTER), ctypes.c_char_p),
     )
     found.forerun_close.argtypes = (_POINTER,)
     found.forerun_close.restype = None

@@ -95,7 +95,8 @@ def _nibbles(
 
 
 def _halves(scales: NDArray[np.generic]) -> NDArray[np.generic]:
-    stored = scales.astype(np.float32) * np.float32(SCALE_FACTOR)
+    with np.errstate(over="ignore"):  # told below, by the name of the weight
+        stored = scales.astype(np.float32) * np.float32(SCALE_FACTOR)
     if not np.abs(stored).max(initial=0) < np.finfo(np.float16).max:
         raise ValueError("a scale is too large or no number")
     return _by_outputs(stored.astype(np.float16), 1)

@@ -160,6 +160,11 @@ class Program:
     operations: tuple[Operation, ...]
 
 
+def pool_width(head_dim: int) -> int:
+    """Give the numbers of a key, or of a value, in the pool: heads lie there as whole vectors of 16."""
+    return -(-head_dim // 16) * 16
+
+
 def encode(program: Program, weights: Sequence[WeightRange], weights_bytes: int) -> bytes:
     """Give the plan's file. `weights_bytes` is the size of the whole file of weights."""
     body = b"".join(
@@ -179,21 +184,22 @@ def encode(program: Program, weights: Sequence[WeightRange], weights_bytes: int)
     return _HEADER.pack(MAGIC, VERSION, *counts, *cut, weights_bytes, total) + body
 
 
-def read_geometry(plan: bytes) -> Geometry:
-    """Read how a plan cuts its pool; the engine checks everything else.
+def read_header(plan: bytes) -> tuple[Geometry, int]:
+    """Read how a plan cuts its pool, and the bytes of its weights' file; the engine checks everything else.
 
     Raises:
         ArtifactError: it is no plan, of another version, or cut short.
     """
     if len(plan) < _HEADER.size or not plan.startswith(MAGIC):
         raise ArtifactError("the engine's file is not a plan; compile the model again")
-    _, version, _, _, _, *cut, _, size = _HEADER.unpack_from(plan)
+    _, version, _, _, _, *cut, weights_bytes, size = _HEADER.unpack_from(plan)
     if version != VERSION:
         raise ArtifactError(
             f"the engine's plan has version {version}, this version of Forerun reads {VERSION}; "
             "compile the model again with this version"
         )
     layers, heads, head_dim, kv_form, block_size, vocab_size = cut
-    if size != len(plan) or kv_form not in tuple(Form):
+    if size != len(plan) or kv_form not in tuple(Form) or weights_bytes < 1:
         raise ArtifactError("the engine's plan is cut short or altered; compile the model again")
-    return Geometry(layers, heads, head_dim, Form(kv_form), block_size, vocab_size)
+    geometry = Geometry(layers, heads, head_dim, Form(kv_form), block_size, vocab_size)
+    return geometry, weights_bytes

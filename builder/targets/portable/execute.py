@@ -23,6 +23,7 @@ from builder.errors import ArtifactError, EngineError
 from builder.targets.executor import check_step, result_from_rows
 from builder.targets.machine import usable_threads
 from builder.targets.portable.parts import Int64, parts
+from builder.targets.turn import Turn
 
 NAME = "portable"
 WEIGHTS_ROOT = "session.model_external_initializers_file_folder_path"
@@ -39,11 +40,10 @@ def open_executor(artifact: Artifact, *, threads: int | None = None) -> "Portabl
 
     Raises:
         EngineError: memory ran out.
-        ArtifactError: ONNX Runtime refuses the engine.
+        ArtifactError: there is no such engine, or ONNX Runtime refuses it.
         UserError: the number of threads is out of range.
     """
-    record = next(engine for engine in artifact.manifest.engines if engine.target == NAME)
-    return PortableExecutor(artifact, record, usable_threads(threads))
+    return PortableExecutor(artifact, artifact.engine(NAME), usable_threads(threads))
 
 
 class PortableExecutor:
@@ -54,6 +54,7 @@ class PortableExecutor:
         self.limits: Limits = manifest.limits
         self.kv: KVGeometry = manifest.kv
         self.vocab_size: int = manifest.model.vocab_size
+        self._turn = Turn()
         self._session: ort.InferenceSession | None = _session(artifact, record, num_threads)
         _check_fit(self._session, self.kv, self.vocab_size)
         self._max_area = max(1, MAX_SCORES // manifest.model.num_heads)
@@ -64,11 +65,20 @@ class PortableExecutor:
         """Run one step; see `Executor.execute`.
 
         Raises:
-            EngineError: the engine is closed or failed, or the step is beyond its limits.
+            EngineError: the engine is closed, at work for another thread, or failed, or the step is beyond its limits.
         """
+        with self._turn:
+            return self._run_parts(step, asks)
+
+    def close(self) -> None:
+        """Free session and pools; a step that another thread runs ends before."""
+        with self._turn.lock:
+            self._session, self._binding, self._pools = None, None, []
+
+    def _run_parts(self, step: StepTensors, asks: RowAsks) -> StepResult:
         if self._session is None:
             raise EngineError("the engine is closed")
-        check_step(step, asks, limits=self.limits, block_size=self.kv.block_size)
+        check_step(step, asks, limits=self.limits, kv=self.kv)
         for _, source, destination in step.block_copies:
             for pool in self._pools:
                 pool[destination] = pool[source]
@@ -83,10 +93,6 @@ class PortableExecutor:
                 "there may be too little memory: compile with a smaller --max-num-tokens or --max-seq-len"
             ) from None
         return result_from_rows(rows, asks)
-
-    def close(self) -> None:
-        """Free session and pools."""
-        self._session, self._binding, self._pools = None, None, []
 
     def _run(self, part: StepTensors, rows: Float32, wanted: Int64) -> None:
         """Run one call and put its logits into `rows` at the indices `wanted`."""

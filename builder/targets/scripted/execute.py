@@ -41,9 +41,9 @@ class ScriptedExecutor:
         """
         if self._is_closed:
             raise EngineError("the scripted engine is closed.")
-        num_blocks, block_size = self.limits.num_blocks, self.kv.block_size
+        num_blocks = self.limits.num_blocks
+        check_step(step, asks, limits=self.limits, kv=self.kv)
         check_layout(step, asks, num_blocks=num_blocks, kv=self.kv, vocab_size=self.vocab_size)
-        check_step(step, asks, limits=self.limits, block_size=block_size)
         if len(step.block_copies):
             group, source, destination = step.block_copies.T
             self._cache[group, destination] = self._cache[group, source]

@@ -18,4 +18,4 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
 
 @pytest.fixture
 def copy(built: Artifact, tmp_path: Path) -> Path:
-    return shutil.copytree(built.root, tmp_path / "copy")
+    return shutil.copytree(built.root, tmp_path / "copy", copy_function=shutil.copyfile)

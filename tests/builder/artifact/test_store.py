@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from builder.artifact import manifest as manifests
@@ -13,6 +14,10 @@ from builder.artifact import store
 from builder.artifact.manifest import FileRecord
 from builder.artifact.store import Artifact, open_artifact
 from builder.errors import ArtifactError, BuildError, UserError
+from builder.targets import open_executor
+from tests.built import compile_model
+from tests.models import tiny_llama
+from tests.paged_runner import PagedRunner
 
 
 def test_a_complete_artifact_opens_with_the_manifest_it_was_written_with(built: Artifact) -> None:
@@ -24,6 +29,26 @@ def test_the_manifest_names_every_file(built: Artifact) -> None:
     assert present == {*built.manifest.files, manifests.FILE_NAME}
 
 
+def test_nobody_may_write_to_a_file_of_an_artifact_and_everybody_may_read_it(
+    built: Artifact,
+) -> None:
+    """Engines map the weights: whoever cuts the file under one that runs would end its process."""
+    for name in (*built.manifest.files, manifests.FILE_NAME):
+        assert built.path(name).stat().st_mode & 0o777 == 0o444
+
+
+def test_an_artifact_that_is_replaced_lives_on_where_it_is_mapped(tmp_path: Path) -> None:
+    model = tiny_llama(tmp_path / "model")
+    artifact = compile_model(model, tmp_path / "built", max_num_seqs=8)
+    executor = open_executor(artifact, threads=1)
+    runner = PagedRunner(executor)
+    before = runner.whole([1, 2, 3])
+    compile_model(model, tmp_path / "built", quant="int8", max_num_seqs=8, replace_existing=True)
+    np.testing.assert_array_equal(runner.whole([1, 2, 3]), before)
+    executor.close()
+    shutil.rmtree(tmp_path / "built")
+
+
 def test_verification_reports_every_byte(built: Artifact) -> None:
     seen: list[int] = []
     open_artifact(built.root, seen.append)
@@ -32,7 +57,8 @@ def test_verification_reports_every_byte(built: Artifact) -> None:
 
 def test_one_flipped_byte_in_any_file_is_named(built: Artifact, tmp_path: Path) -> None:
     for name in built.manifest.files:
-        copy = shutil.copytree(built.root, tmp_path / name.replace("/", "-"))
+        folder = tmp_path / name.replace("/", "-")
+        copy = shutil.copytree(built.root, folder, copy_function=shutil.copyfile)
         data = bytearray((copy / name).read_bytes())
         data[len(data) // 2] ^= 1
         (copy / name).write_bytes(data)

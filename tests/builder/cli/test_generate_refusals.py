@@ -125,6 +125,7 @@ def test_an_interrupt_closes_the_engine(
 def test_an_altered_artifact_is_refused_before_its_engine_is_opened(
     artifact_folder: Path, executors: list[Watched]
 ) -> None:
+    (artifact_folder / "weights/rank0.safetensors").unlink()
     (artifact_folder / "weights/rank0.safetensors").write_bytes(b"v" * 5000)
     result = generate(artifact_folder, "a")
     assert "weights/rank0.safetensors" in result.stderr

@@ -56,6 +56,7 @@ def test_verify_says_on_stderr_that_every_file_is_intact(artifact_folder: Path) 
 
 
 def test_verify_refuses_an_altered_file_by_name(artifact_folder: Path) -> None:
+    (artifact_folder / "weights/rank0.safetensors").unlink()
     (artifact_folder / "weights/rank0.safetensors").write_bytes(b"v" * 5000)
     assert inspect(artifact_folder).exit_code == 0
     result = inspect(artifact_folder, "--verify")

@@ -186,6 +186,7 @@ def test_without_determinism_json_counts_the_files(artifact_folder: Path) -> Non
 def test_an_altered_file_is_refused_by_name(
     artifact_folder: Path, options: tuple[str, ...]
 ) -> None:
+    (artifact_folder / "weights/rank0.safetensors").unlink()
     (artifact_folder / "weights/rank0.safetensors").write_bytes(b"v" * 5000)
     result = verify(artifact_folder, *options)
     assert "weights/rank0.safetensors" in result.stderr

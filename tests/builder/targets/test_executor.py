@@ -1,18 +1,20 @@
 """What all executors share: candidates from full rows, and the checks of a step."""
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder.artifact.config import Limits
+from builder.artifact.config import KVGeometry, KVGroup, Limits
 from builder.artifact.step import RowAsks, StepTensors
 from builder.errors import EngineError
 from builder.targets.executor import check_step, result_from_rows
 
 LIMITS = Limits(max_seq_len=64, max_num_seqs=4, max_num_tokens=8, max_logit_rows=4, num_blocks=10)
+KV = KVGeometry(16, (KVGroup((0,), 1, 16, "float32"),))
 STEP = StepTensors(
     token_ids=np.array([1, 2, 3], np.int32),
     positions=np.array([0, 1, 7], np.int32),
@@ -82,7 +84,7 @@ def test_a_row_does_not_depend_on_its_mates() -> None:
 
 
 def test_a_sound_step_passes() -> None:
-    check_step(STEP, ASKS, limits=LIMITS, block_size=16)
+    check_step(STEP, ASKS, limits=LIMITS, kv=KV)
 
 
 @pytest.mark.parametrize(
@@ -91,8 +93,13 @@ def test_a_sound_step_passes() -> None:
         ({"seq_lens": np.array([2, 65], np.int32)}, "longest sequence"),
         ({"query_start": np.array([0, 3, 3], np.int32)}, "empty sequence"),
         ({"query_start": np.array([0, 1, 2], np.int32)}, "belong to none"),
+        ({"query_start": np.array([-3, 1, 3], np.int32)}, "belong to none"),
         (
-            {"query_start": np.array([0], np.int32), "seq_lens": np.zeros(0, np.int32)},
+            {
+                "query_start": np.array([0], np.int32),
+                "seq_lens": np.zeros(0, np.int32),
+                "block_tables": np.zeros((1, 0, 1), np.int32),
+            },
             "empty sequence",
         ),
         ({"slot_mapping": np.array([[16, 17, 3]], np.int32)}, "reserved block"),
@@ -103,7 +110,53 @@ def test_a_step_that_breaks_the_contract_is_refused(
     change: dict[str, np.ndarray], named: str
 ) -> None:
     with pytest.raises(EngineError, match=named):
-        check_step(replace(STEP, **change), ASKS, limits=LIMITS, block_size=16)
+        check_step(replace(STEP, **change), ASKS, limits=LIMITS, kv=KV)
+
+
+WRONG: dict[str, Callable[[np.ndarray], object]] = {
+    "int64": lambda array: array.astype(np.int64),
+    "uint32": lambda array: array.astype(np.uint32),
+    "float32": lambda array: array.astype(np.float32),
+    "scalar": lambda array: array.sum(),
+    "deeper": lambda array: array[None],
+    "list": lambda array: array.tolist(),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("name", [f.name for f in fields(StepTensors) if f.name != "adapter_slots"])
+def test_an_array_of_another_type_or_shape_is_refused_by_its_name(name: str, wrong: str) -> None:
+    step = replace(STEP, **{name: WRONG[wrong](getattr(STEP, name))})
+    with pytest.raises(EngineError, match=f"bad step: {name} is .*, not int32 of"):
+        check_step(step, ASKS, limits=LIMITS, kv=KV)
+
+
+@pytest.mark.parametrize("name", ["positions", "query_start", "slot_mapping", "block_copies"])
+def test_an_array_that_is_too_short_is_refused_by_its_name(name: str) -> None:
+    step = replace(STEP, **{name: getattr(STEP, name)[..., :-1]})
+    with pytest.raises(EngineError, match=f"bad step: {name} is .*, not int32 of"):
+        check_step(step, ASKS, limits=LIMITS, kv=KV)
+
+
+@pytest.mark.parametrize(
+    "tables", [STEP.block_tables[0], STEP.block_tables[:0], STEP.block_tables[:, :1]]
+)
+def test_tables_of_other_groups_or_sequences_are_refused(tables: np.ndarray) -> None:
+    with pytest.raises(EngineError, match="block_tables is int32 of shape"):
+        check_step(replace(STEP, block_tables=tables), ASKS, limits=LIMITS, kv=KV)
+
+
+@pytest.mark.parametrize("temperatures", [np.zeros(2), np.zeros((2, 1), np.float32), [0.0, 0.0]])
+def test_temperatures_of_another_type_or_shape_are_refused(temperatures: object) -> None:
+    with pytest.raises(EngineError, match="bad step: temperatures is"):
+        check_step(STEP, RowAsks(0, temperatures), limits=LIMITS, kv=KV)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("count", [-1, 2.5, None, "3"])
+def test_a_number_of_candidates_that_is_none_is_refused(count: object) -> None:
+    wrong = RowAsks(count, ASKS.temperatures)  # type: ignore[arg-type]
+    with pytest.raises(EngineError, match="num_candidates"):
+        check_step(STEP, wrong, limits=LIMITS, kv=KV)
 
 
 @pytest.mark.parametrize(
@@ -112,12 +165,12 @@ def test_a_step_that_breaks_the_contract_is_refused(
 )
 def test_a_step_beyond_a_limit_names_it(limit: str, named: str) -> None:
     with pytest.raises(EngineError, match=f"{named}; the engine was compiled for 1"):
-        check_step(STEP, ASKS, limits=replace(LIMITS, **{limit: 1}), block_size=16)
+        check_step(STEP, ASKS, limits=replace(LIMITS, **{limit: 1}), kv=KV)
 
 
 def test_asks_must_match_the_rows() -> None:
-    with pytest.raises(EngineError, match="other rows"):
-        check_step(STEP, asks(0, 0.0), limits=LIMITS, block_size=16)
+    with pytest.raises(EngineError, match="temperatures"):
+        check_step(STEP, asks(0, 0.0), limits=LIMITS, kv=KV)
 
 
 @pytest.mark.parametrize("size", [5, 9000])

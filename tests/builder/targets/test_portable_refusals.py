@@ -46,6 +46,7 @@ def test_an_engine_that_onnxruntime_refuses_names_both_versions(
         {"kv": KVGeometry(8, (KVGroup((0, 1), 2, 16, "float32"),))},
         {"kv": KVGeometry(16, (KVGroup((0, 1, 2), 2, 16, "float32"),))},
         {"kv": KVGeometry(16, (KVGroup((0,), 2, 16, "float32"),))},
+        {"kv": KVGeometry(16, tuple(KVGroup((i,), 2, 16, "float32") for i in (0, 1)))},
         {"kv": KVGeometry(16, (KVGroup((0, 1), 2, 16, "float16"),))},
         {"kv": KVGeometry(16, (KVGroup((0, 1), 2, 16, "float32", window=8),))},
     ],

@@ -20,7 +20,7 @@ def opened(root: Path) -> object:
 
 @pytest.fixture
 def copied(artifact: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(artifact, tmp_path / "copy"))
+    return Path(shutil.copytree(artifact, tmp_path / "copy", copy_function=shutil.copyfile))
 
 
 def test_a_model_knows_its_limits_and_its_artifact(artifact: Path) -> None:

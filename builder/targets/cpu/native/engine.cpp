@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "builder/targets/cpu/native/failure.h"
+
 namespace forerun {
 namespace {
 
-constexpr int32_t BLOCK_OF_ROWS = 16;  // kernels read whole blocks of rows
 constexpr int64_t HUGE_PAGE = 2 << 20;
 
 }  // namespace
@@ -26,46 +27,58 @@ Pages::~Pages() {
   if (data_) munmap(data_, num_bytes_);
 }
 
-Engine::Engine(const Plan& plan, const char* weights, EngineLimits limits, const Build& build)
-    : plan_(plan), limits_(limits), build_(build), team_(limits.num_threads) {
+Engine::Engine(const Plan& plan, const char* weights, const EngineLimits& limits, const Build& build)
+    : plan_(plan), limits_(limits), build_(build), num_positions_(num_positions_of(plan)) {
+  check_limits(limits, plan);
   step_.geometry = plan.header->geometry;
   step_.weights = plan.weights;
   step_.weight_bytes = weights;
   step_.num_threads = limits.num_threads;
-  const Geometry& g = step_.geometry;
-  step_.head_bytes = head_bytes_of(g);
-  block_bytes_ = step_.head_bytes * g.num_kv_heads * 2 * g.num_layers;
-  for (int32_t i = 0; i < plan.header->num_operations; i++) {
-    const Operation& op = plan.operations[i];
+  step_.head_bytes = head_bytes_of(step_.geometry);
+  block_bytes_ = block_bytes_of(step_.geometry);
+  read_operations();
+  allocate();
+  start_team();
+}
+
+void Engine::read_operations() {
+  for (int32_t i = 0; i < plan_.header->num_operations; i++) {
+    const Operation& op = plan_.operations[i];
     if (op.code == (int32_t)OpCode::attention) group_ = op.num_heads / op.num_kv_heads;
     if (op.code == (int32_t)OpCode::row_answers) logits_ = op.in;
-    if (op.code == (int32_t)OpCode::append && op.rope_dim)
-      max_positions_ = std::min(max_positions_, plan.weights[op.extra].num_bytes / (2 * op.rope_dim));
   }
-  for (int32_t i = 0; i < plan.header->num_operations; i++)
-    if (plan.operations[i].code == (int32_t)OpCode::attention &&
-        plan.operations[i].num_heads / plan.operations[i].num_kv_heads != group_)
-      problem_ = "its layers group heads differently";
-  if (logits_ == NOTHING) problem_ = "it gives no logits";
-  if (problem_.empty()) allocate();
+  for (int32_t i = 0; i < plan_.header->num_operations; i++)
+    if (plan_.operations[i].code == (int32_t)OpCode::attention &&
+        plan_.operations[i].num_heads / plan_.operations[i].num_kv_heads != group_)
+      throw Failure{Cause::plan, "its layers group heads differently"};
+  if (logits_ == NOTHING) throw Failure{Cause::plan, "it gives no logits"};
 }
 
 void Engine::allocate() {
+  const Footprint needed = footprint_of(plan_, limits_);
+  if (needed.total() > limits_.max_bytes)
+    throw Failure{Cause::memory, text_of(needed) + ", " + std::to_string(limits_.max_bytes >> 20) + " MiB are free"};
   for (int32_t i = 0; i < plan_.header->num_buffers; i++) {
     const BufferSpec& spec = plan_.buffers[i];
-    const int64_t rows = spec.rows == (int32_t)Rows::tokens ? limits_.max_num_tokens : limits_.max_logit_rows;
-    pages_.emplace_back((rows / BLOCK_OF_ROWS + 1) * BLOCK_OF_ROWS * row_bytes_of(spec));
-    buffers_.push_back({pages_.back().data(), row_bytes_of(spec), spec});
+    buffers_.push_back({take(room_for_rows(spec, limits_) * row_bytes_of(spec)), row_bytes_of(spec), spec});
   }
-  for (int32_t thread = 0; thread < limits_.num_threads; thread++) {
-    pages_.emplace_back((int64_t)SCRATCH_BYTES);
-    scratch_.push_back(pages_.back().data());
-  }
-  pages_.emplace_back(block_bytes_ * limits_.num_blocks);
-  for (const Pages& pages : pages_)
-    if (!pages.data()) problem_ = "there is no memory for its buffers and KV pool";
-  step_.pool = pages_.back().data();
+  for (int32_t thread = 0; thread < limits_.num_threads; thread++) scratch_.push_back(take(SCRATCH_BYTES));
+  step_.pool = take(needed.pool);
   step_.buffers = buffers_.data();
+}
+
+char* Engine::take(int64_t num_bytes) {
+  pages_.emplace_back(num_bytes);
+  if (pages_.back().data()) return pages_.back().data();
+  throw Failure{Cause::memory, text_of(footprint_of(plan_, limits_)) + ", which the system refuses"};
+}
+
+void Engine::start_team() {
+  try {
+    team_.emplace(limits_.num_threads);
+  } catch (const std::exception& failure) {
+    throw Failure{Cause::threads, failure.what()};
+  }
 }
 
 std::string Engine::check(const StepInputs& in) const {
@@ -75,7 +88,7 @@ std::string Engine::check(const StepInputs& in) const {
     return "a step is larger than its limits";
   for (int32_t t = 0; t < in.num_tokens; t++) {
     if (in.token_ids[t] < 0 || in.token_ids[t] >= g.vocab_size) return "a token is outside the vocabulary";
-    if (in.positions[t] < 0 || in.positions[t] >= max_positions_) return "a position is outside the rotary tables";
+    if (in.positions[t] < 0 || in.positions[t] >= num_positions_) return "a position is outside the rotary tables";
     if (in.slot_mapping[t] < g.block_size || in.slot_mapping[t] / g.block_size >= limits_.num_blocks)
       return "a slot is outside the pool";
   }
@@ -125,13 +138,13 @@ std::string Engine::run(const StepInputs& inputs, const StepOutputs& outputs, co
     const Operation& op = plan_.operations[phase];
     build_.kernels[op.code].run(step_, op, index, scratch_[thread]);
   };
-  team_.run(sizes_, unit, build_.enter, build_.leave);
+  team_->run(sizes_, unit, build_.enter, build_.leave);
   count_times();
   return "";
 }
 
 void Engine::count_times() {
-  const auto& ends = team_.ends();
+  const auto& ends = team_->ends();
   int64_t before = ends.back();
   for (size_t i = 0; i + 1 < ends.size(); i++) {
     if (!ends[i]) continue;
@@ -146,7 +159,7 @@ void Engine::rank(const int32_t* rows, int32_t num_rows, int32_t count, int32_t*
     const int64_t at = (int64_t)index * count;
     build_.rank(this->logits(rows[index]), size, ids + at, logits + at, count);
   };
-  team_.run({num_rows}, unit, [] {}, [] {});
+  team_->run({num_rows}, unit, [] {}, [] {});
 }
 
 const float* Engine::logits(int32_t row) const {

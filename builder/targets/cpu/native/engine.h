@@ -1,17 +1,15 @@
 // The engine: a checked plan, its buffers, the KV pool and a team of threads; runs one step per call.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "builder/targets/cpu/native/limits.h"
 #include "builder/targets/cpu/native/plan.h"
 #include "builder/targets/cpu/native/tiling.h"
 #include "plugins/native/team.h"
 
 namespace forerun {
-
-struct EngineLimits {
-  int32_t max_num_tokens, max_num_seqs, max_logit_rows, max_seq_len, num_blocks, num_threads;
-};
 
 // Zeroed pages of the system, given back at the end.
 class Pages {
@@ -30,10 +28,9 @@ class Pages {
 
 class Engine {
  public:
-  // Plan and weights must live as long as the engine.
-  Engine(const Plan& plan, const char* weights, EngineLimits limits, const Build& build);
+  // Plan and weights must live as long as the engine. Throws a Failure if it can't be made.
+  Engine(const Plan& plan, const char* weights, const EngineLimits& limits, const Build& build);
 
-  std::string problem() const { return problem_; }  // empty, or why it can't run
   // Gives what is wrong with a step, or an empty text when it ran.
   std::string run(const StepInputs& inputs, const StepOutputs& outputs, const int32_t* copies, int32_t num_copies);
   const float* logits(int32_t row) const;
@@ -46,13 +43,15 @@ class Engine {
   std::string check(const StepInputs& inputs) const;
   std::string check_places(const StepInputs& inputs) const;
   void copy_blocks(const int32_t* copies, int32_t num_copies);
+  void read_operations();
   void allocate();
+  char* take(int64_t num_bytes);
+  void start_team();
   void count_times();
 
   Plan plan_;
   EngineLimits limits_;
   const Build& build_;
-  std::string problem_;
   std::vector<Pages> pages_;
   std::vector<Buffer> buffers_;
   std::vector<char*> scratch_;
@@ -60,9 +59,9 @@ class Engine {
   Tiling tiling_;
   Step step_{};
   int32_t group_ = 1, logits_ = NOTHING;
-  int64_t max_positions_ = 1 << 30, block_bytes_ = 0;
+  int64_t num_positions_ = 0, block_bytes_ = 0;
   int64_t times_[NUM_OP_CODES] = {};  // by OpCode, summed over all steps
-  Team team_;
+  std::optional<Team> team_;  // last: its threads end before what they work on
 };
 
 }  // namespace forerun

@@ -5,6 +5,7 @@
 
 #include "builder/targets/cpu/native/builds.h"
 #include "builder/targets/cpu/native/engine.h"
+#include "builder/targets/cpu/native/failure.h"
 
 namespace {
 
@@ -13,6 +14,12 @@ constexpr int ERROR_BYTES = 256;
 void say(char* error, const std::string& text) {
   strncpy(error, text.c_str(), ERROR_BYTES - 1);
   error[ERROR_BYTES - 1] = 0;
+}
+
+std::string names_of_builds() {
+  std::string names;
+  for (const forerun::Build* build : forerun::usable_builds()) names += (names.empty() ? "" : ", ") + std::string(build->name);
+  return names;
 }
 
 }  // namespace
@@ -27,25 +34,26 @@ FORERUN_EXPORT const char* forerun_build_name(int32_t index) {
   return index >= 0 && index < (int32_t)builds.size() ? builds[index]->name : nullptr;
 }
 
-FORERUN_EXPORT forerun::Engine* forerun_open(
+// Gives a Cause, and the engine or what is wrong; no more than `max_bytes` of the limits are taken.
+FORERUN_EXPORT int32_t forerun_open(
     const char* plan_bytes, int64_t num_plan_bytes, const char* weights, int64_t num_weights_bytes,
-    const forerun::EngineLimits* limits, const char* build_name, char* error) {
+    const forerun::EngineLimits* limits, const char* build_name, forerun::Engine** engine, char* error) {
+  using forerun::Cause;
   try {
     const forerun::Build* build = forerun::find_build(build_name);
+    if (!build) throw forerun::Failure{Cause::build, names_of_builds()};
     forerun::Plan plan;
-    std::string problem = build ? "" : std::string("this machine can't run instructions ") + build_name;
-    if (problem.empty()) problem = forerun::read_plan(plan_bytes, num_plan_bytes, num_weights_bytes, &plan);
-    if (problem.empty()) {
-      auto* engine = new forerun::Engine(plan, weights, *limits, *build);
-      if (engine->problem().empty()) return engine;
-      problem = engine->problem();
-      delete engine;
-    }
-    say(error, problem);
-  } catch (const std::exception& failure) {
+    const std::string problem = forerun::read_plan(plan_bytes, num_plan_bytes, num_weights_bytes, &plan);
+    if (!problem.empty()) throw forerun::Failure{Cause::plan, problem};
+    *engine = new forerun::Engine(plan, weights, *limits, *build);
+    return (int32_t)Cause::none;
+  } catch (const forerun::Failure& failure) {
+    say(error, failure.text);
+    return (int32_t)failure.cause;
+  } catch (const std::exception& failure) {  // of the library: nothing but allocations is left to throw one
     say(error, failure.what());
+    return (int32_t)Cause::memory;
   }
-  return nullptr;
 }
 
 FORERUN_EXPORT void forerun_close(forerun::Engine* engine) { delete engine; }

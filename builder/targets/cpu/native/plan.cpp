@@ -1,5 +1,6 @@
 #include "builder/targets/cpu/native/plan.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace forerun {
@@ -11,7 +12,8 @@ constexpr int32_t MAX_SCRATCH_WIDTH = SCRATCH_BYTES / 2 / sizeof(float);  // of 
 
 int64_t up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 bool in_range(int64_t value, int64_t least, int64_t most) { return least <= value && value <= most; }
-bool is_group(int32_t group) { return in_range(group, 32, 256) && (group == 32 || group % 64 == 0); }  // in a row
+// Of a row: an epilogue works on up to 32 panels of 16, which whole groups of gates and of their factors must fill.
+bool is_group(int32_t group) { return group == 32 || group == 64 || group == 128 || group == 256; }
 bool is_integer(int32_t form) { return in_range(form, (int32_t)Form::int8, (int32_t)Form::uint4); }
 bool is_float(int32_t form) { return in_range(form, (int32_t)Form::float32, (int32_t)Form::bfloat16); }
 
@@ -80,17 +82,30 @@ struct Checker {
     const bool adds = op.epilogue == (int32_t)Epilogue::add;
     return adds == (op.other != NOTHING) && (!adds || (is_float(op.other, width) && has_rows(op.other, op.rows)));
   }
+  // Cosines and sines of as many positions.
+  bool has_angles() const {
+    const int64_t half = op.rope_dim / 2;
+    return is_vector(op.extra, half) && is_vector(op.extra + 1, half) &&
+           weight(op.extra).num_bytes == weight(op.extra + 1).num_bytes;
+  }
+  // Attention appends for itself where it can: it stands behind its append, and differs in nothing but its output.
+  bool follows_append() const {
+    if (&op == plan.operations) return false;
+    Operation append = *(&op - 1);
+    if (append.code != (int32_t)OpCode::append) return false;
+    append.code = op.code, append.out = op.out;
+    return memcmp(&append, &op, sizeof op) == 0;
+  }
   bool heads() const {
     const Geometry& g = plan.header->geometry;
     return op.rows == 0 && op.num_kv_heads == g.num_kv_heads && op.head_dim == g.head_dim && op.num_heads > 0 &&
            op.num_heads < MAX_SIZE / MAX_HEAD_DIM && op.num_heads % op.num_kv_heads == 0 &&
-           op.num_heads / op.num_kv_heads <= 16384 && in_range(op.layer, 0, g.num_layers - 1) &&
+           op.num_heads / op.num_kv_heads < 16384 && in_range(op.layer, 0, g.num_layers - 1) &&
            in_range(op.rope_dim, 0, op.head_dim) && op.rope_dim % 2 == 0 && in_range(op.pairs_neighbours, 0, 1) &&
-           (op.rope_dim == 0 || (is_vector(op.extra, 1) && is_vector(op.extra + 1, 1))) &&
-           has_rows(op.in, 0) && is_float(op.in, (int64_t)(op.num_heads + 2 * op.num_kv_heads) * op.head_dim);
+           (op.rope_dim == 0 || has_angles()) && has_rows(op.in, 0) && is_float(op.in, (int64_t)(op.num_heads + 2 * op.num_kv_heads) * op.head_dim);
   }
   bool attention() const {
-    if (!heads() || !has_rows(op.out, 0)) return false;
+    if (!heads() || !follows_append() || !has_rows(op.out, 0)) return false;
     const int64_t width = (int64_t)op.num_heads * op.head_dim;
     const BufferSpec& out = buffer(op.out);
     if (op.window < 0 || !(op.soft_cap >= 0 && op.soft_cap < 1e6f)) return false;
@@ -104,6 +119,8 @@ struct Checker {
   }
   bool is_right() const {
     if (!in_range(op.rows, 0, 1)) return false;
+    for (int32_t number : op.reserved)
+      if (number) return false;
     switch ((OpCode)op.code) {
       case OpCode::embedding: return embedding();
       case OpCode::rms_norm: return rms_norm();
@@ -124,6 +141,18 @@ bool is_right(const Geometry& g) {
 }
 
 }  // namespace
+
+int64_t num_positions_of(const Plan& plan) {
+  int64_t found = 1 << 30;
+  for (int32_t i = 0; i < plan.header->num_operations; i++) {
+    const Operation& op = plan.operations[i];
+    const bool turns = op.code == (int32_t)OpCode::append || op.code == (int32_t)OpCode::attention;
+    if (turns && op.rope_dim) found = std::min(found, plan.weights[op.extra].num_bytes / (2 * op.rope_dim));
+  }
+  return found;
+}
+
+int64_t block_bytes_of(const Geometry& g) { return head_bytes_of(g) * g.num_kv_heads * 2 * g.num_layers; }
 
 int64_t head_bytes_of(const Geometry& g) {
   const int64_t depth = up(g.head_dim, 16);

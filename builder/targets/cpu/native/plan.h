@@ -30,8 +30,12 @@ struct Plan {
 // Gives what is wrong with a plan, or an empty text and the plan.
 std::string read_plan(const char* bytes, int64_t num_bytes, int64_t weights_bytes, Plan* plan);
 
-// Bytes of the keys, or the values, of one block and one KV head.
+// Positions that the rotary tables of all layers hold; 1 << 30 where no layer has one.
+int64_t num_positions_of(const Plan& plan);
+
+// Bytes of the keys, or the values, of one block and one KV head; and of a whole block.
 int64_t head_bytes_of(const Geometry& geometry);
+int64_t block_bytes_of(const Geometry& geometry);
 
 // Bytes of one row of a buffer, and of a whole weight of a form.
 int64_t row_bytes_of(const BufferSpec& buffer);

@@ -9,9 +9,8 @@ import pytest
 
 from builder.artifact.config import KVGeometry, KVGroup
 from builder.artifact.store import Artifact
-from builder.errors import ArtifactError, EngineError, UserError
-from builder.targets import open_executor
-from builder.targets.cpu.execute import CpuExecutor
+from builder.errors import ArtifactError, UserError
+from builder.targets import import_half, open_executor
 from tests.builder.targets.cpu.drawing import draw
 from tests.builder.targets.cpu.precisions import PRECISIONS
 from tests.built import compile_model
@@ -19,24 +18,10 @@ from tests.models import tiny_llama
 from tests.paged_runner import PagedRunner
 
 
-def test_instructions_that_the_machine_lacks_are_refused(plain: Artifact) -> None:
-    with pytest.raises(ArtifactError, match="can't run instructions sse9"):
-        CpuExecutor(plain, plain.manifest.engines[0], num_threads=1, build="sse9")
-
-
 @pytest.mark.parametrize("threads", [0, -1, 10_000])
 def test_thread_counts_out_of_range_are_refused(plain: Artifact, threads: int) -> None:
     with pytest.raises(UserError, match=f"{threads} threads"):
         open_executor(plain, threads=threads)
-
-
-def test_a_pool_that_does_not_fit_in_memory_is_refused_before_anything_runs(
-    plain: Artifact,
-) -> None:
-    limits = dataclasses.replace(plain.manifest.limits, num_blocks=1 << 26)
-    huge = Artifact(plain.root, dataclasses.replace(plain.manifest, limits=limits))
-    with pytest.raises(EngineError, match="--kv-cache-bytes"):
-        open_executor(huge)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +37,58 @@ def test_a_manifest_that_does_not_fit_its_plan_is_refused(plain: Artifact, group
     manifest = dataclasses.replace(plain.manifest, kv=KVGeometry(16, (group,)))
     with pytest.raises(ArtifactError, match="not as its manifest says"):
         open_executor(Artifact(plain.root, manifest))
+
+
+def test_keys_and_values_in_two_groups_are_refused(plain: Artifact) -> None:
+    groups = (KVGroup((0,), 2, 16, "bfloat16"), KVGroup((1,), 2, 16, "bfloat16"))
+    manifest = dataclasses.replace(plain.manifest, kv=KVGeometry(16, groups))
+    with pytest.raises(ArtifactError, match="not as its manifest says"):
+        open_executor(Artifact(plain.root, manifest))
+
+
+@pytest.mark.parametrize("target", ["cpu", "portable"])
+def test_an_artifact_without_the_target_is_refused_by_what_it_has(
+    plain: Artifact, target: str
+) -> None:
+    (record,) = plain.manifest.engines
+    other = "portable" if target == "cpu" else "cpu"
+    engines = (dataclasses.replace(record, target=other),)
+    artifact = Artifact(plain.root, dataclasses.replace(plain.manifest, engines=engines))
+    with pytest.raises(ArtifactError, match=f"no engine for {target}, only for {other}; compile"):
+        import_half(target, "execute").open_executor(artifact)
+
+
+def test_an_engine_of_two_ranks_is_refused(plain: Artifact) -> None:
+    (record,) = plain.manifest.engines
+    engines = (record, dataclasses.replace(record, rank=1))
+    artifact = Artifact(plain.root, dataclasses.replace(plain.manifest, engines=engines))
+    with pytest.raises(ArtifactError, match="2 ranks for cpu, this version runs one"):
+        open_executor(artifact)
+
+
+def test_an_engine_whose_weights_nobody_names_is_refused(plain: Artifact) -> None:
+    (record,) = plain.manifest.engines
+    engines = (dataclasses.replace(record, weights=None),)
+    artifact = Artifact(plain.root, dataclasses.replace(plain.manifest, engines=engines))
+    with pytest.raises(ArtifactError, match="weights are not named"):
+        open_executor(artifact)
+
+
+@pytest.mark.parametrize("size", [0, 64])
+def test_weights_of_another_size_than_the_plan_s_are_refused_before_they_are_mapped(
+    plain: Artifact, tmp_path: Path, size: int
+) -> None:
+    artifact = spoiled(plain, tmp_path, plan_of(plain))
+    artifact.path(str(artifact.manifest.engines[0].weights)).write_bytes(bytes(size))
+    with pytest.raises(ArtifactError, match=f"weights have {size} bytes, its plan speaks of"):
+        open_executor(artifact)
+
+
+def test_a_plan_of_no_weights_is_refused(plain: Artifact, tmp_path: Path) -> None:
+    plan = bytearray(plan_of(plain))
+    struct.pack_into("<q", plan, 48, 0)
+    with pytest.raises(ArtifactError, match="cut short or altered"):
+        open_executor(spoiled(plain, tmp_path, bytes(plan)))
 
 
 def spoiled(artifact: Artifact, folder: Path, plan: bytes) -> Artifact:

@@ -27,7 +27,7 @@ from builder.targets.cpu.plan import (
     Rows,
     WeightRange,
     encode,
-    read_geometry,
+    read_header,
 )
 from tests.builder.targets.cpu.plan_runner import PlanRunner
 from tests.builder.targets.cpu.precisions import PRECISIONS
@@ -213,8 +213,9 @@ def small_plan() -> bytes:
     return encode(program, [WeightRange(64, 64 * 272 * 4, Form.FLOAT32, 0, 272, 64)], 70_000)
 
 
-def test_the_geometry_of_a_plan_is_read_back() -> None:
-    assert read_geometry(small_plan()) == Geometry(2, 3, 64, Form.BFLOAT16, 16, 259)
+def test_the_geometry_of_a_plan_and_the_size_of_its_weights_are_read_back() -> None:
+    geometry = Geometry(2, 3, 64, Form.BFLOAT16, 16, 259)
+    assert read_header(small_plan()) == (geometry, 70_000)
 
 
 def test_the_format_has_fixed_sizes() -> None:
@@ -224,7 +225,7 @@ def test_the_format_has_fixed_sizes() -> None:
 @pytest.mark.parametrize("spoil", [lambda p: p[:30], lambda p: b"X" + p[1:], lambda p: p + b"\0"])
 def test_what_is_no_whole_plan_is_refused(spoil: object) -> None:
     with pytest.raises(ArtifactError, match="compile the model again"):
-        read_geometry(spoil(small_plan()))
+        read_header(spoil(small_plan()))
 
 
 def test_the_builds_that_a_machine_can_run_end_with_the_generic_one() -> None:

@@ -146,3 +146,10 @@ def test_weights_that_no_scale_holds_are_refused_by_name(value: float) -> None:
     matrix = Matrix("layer.w", Form.INT8, 32, 16, 32, lambda: (numbers, scales))
     with np.errstate(invalid="ignore"), pytest.raises(BuildError, match=r"layer\.w"):
         packing.pack_stacked([matrix]).read()
+
+
+def test_a_scale_that_overflows_is_told_by_its_weight_and_by_no_warning() -> None:
+    weight = floats(16, 32)
+    weight[3, 3] = 3e38
+    with pytest.raises(BuildError, match="w has weights that int8 can't hold"):
+        packing.pack_stacked([int8_matrix(weight)]).read()

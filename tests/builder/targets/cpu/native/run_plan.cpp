@@ -10,8 +10,8 @@
 #include "builder/targets/cpu/native/engine.h"
 
 extern "C" {
-forerun::Engine* forerun_open(
-    const char*, int64_t, const char*, int64_t, const forerun::EngineLimits*, const char*, char*);
+int32_t forerun_open(
+    const char*, int64_t, const char*, int64_t, const forerun::EngineLimits*, const char*, forerun::Engine**, char*);
 int32_t forerun_run(
     forerun::Engine*, const forerun::StepInputs*, const forerun::StepOutputs*, const int32_t*, int32_t, char*);
 const float* forerun_logits(const forerun::Engine*, int32_t);
@@ -48,10 +48,11 @@ int main(int count, char** arguments) {
   std::vector<int32_t> tokens;
   for (int32_t token; fread(&token, sizeof token, 1, stdin) == 1;) tokens.push_back(token);
   const int32_t length = (int32_t)tokens.size(), blocks = length / block_size + 1;
-  const forerun::EngineLimits limits{length, 1, length, length, blocks + 1, threads};
+  const forerun::EngineLimits limits{length, 1, length, length, blocks + 1, threads, INT64_MAX};
   char error[256];
-  auto* engine = forerun_open((const char*)plan.data(), plan_bytes, (const char*)weights.data(), weights_bytes, &limits, "", error);
-  if (!engine) return fail(error);
+  forerun::Engine* engine = nullptr;
+  if (forerun_open((const char*)plan.data(), plan_bytes, (const char*)weights.data(), weights_bytes, &limits, "", &engine, error))
+    return fail(error);
   std::vector<int32_t> places(length), slots(length), table(blocks);
   for (int32_t i = 0; i < length; i++) places[i] = i, slots[i] = block_size + i;
   for (int32_t i = 0; i < blocks; i++) table[i] = i + 1;
