@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -65,7 +66,12 @@ def is_host(process: psutil.Process, socket: str) -> bool:
 
 
 def ask(front: Front, max_tokens: int = 5) -> FakeCall:
-    call = FakeCall(text=strings(b"hello"), max_tokens=integers(max_tokens), temperature=floats(0))
+    call = FakeCall(
+        text=strings(b"hello"),
+        max_tokens=integers(max_tokens),
+        temperature=floats(0),
+        ignore_eos=np.array([True]),
+    )
     front.take(call)
     return call
 
