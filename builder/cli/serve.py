@@ -23,7 +23,8 @@ from builder.cli.keys import read_keys
 from builder.cli.numeric import DAY_S, FiniteRange
 from builder.cli.sizes import format_duration
 from builder.cli.validate import valid_repository
-from builder.errors import ServerError
+from builder.errors import ServerError, UserError
+from builder.targets.machine import usable_threads
 from triton_backend import openai
 from triton_backend.launcher.addresses import Addresses, find_host, free_ports
 from triton_backend.launcher.asgi_thread import AsgiThread, running_application
@@ -152,6 +153,7 @@ def serve(options: Options) -> None:
     started = time.monotonic()
     allow_many_files()
     repository = valid_repository(options.repository)
+    check_threads(repository)
     api_keys = read_keys(options.api_key_file)
     plan = launch_plan(options, repository)
     with (
@@ -175,6 +177,21 @@ def serve(options: Options) -> None:
                 watch(triton, shim, plan.fronts)
             except KeyboardInterrupt as signal:
                 raise Stopped from signal
+
+
+def check_threads(repository: Repository) -> None:
+    """Refuse, before anything starts, what only a larger machine can serve; to prepare a repository for one is no mistake.
+
+    Raises:
+        UserError: a model asks for more threads than this machine runs.
+    """
+    for front in repository.fronts:
+        try:
+            usable_threads(front.settings.threads)
+        except UserError as error:
+            raise UserError(
+                f"{front.model}: {error}; deploy it again with fewer --threads"
+            ) from error
 
 
 def launch_plan(options: Options, repository: Repository) -> LaunchPlan:

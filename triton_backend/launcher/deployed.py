@@ -10,7 +10,6 @@ from typing import Any
 
 from builder.artifact.store import read_manifest
 from builder.errors import ArtifactError, UserError
-from builder.targets.machine import usable_threads
 from triton_backend.front_settings import FrontSettings, read_settings
 from triton_backend.launcher.config_file import AGAIN, ConfigFile, read_config
 from triton_backend.launcher.names import check_model_name
@@ -110,10 +109,6 @@ def problems_of(front: Front, file: ConfigFile) -> Iterator[str]:
         read_manifest(front.settings.artifact)
     except ArtifactError as error:
         yield file.problem("artifact", str(error))
-    try:
-        usable_threads(front.settings.threads)
-    except UserError as error:
-        yield file.problem("threads", str(error))
     try:
         face, parameters = front.settings.face, file.parameters
         written = model_config(face, model_name=front.model, parameters=parameters)

@@ -43,6 +43,21 @@ def test_a_repository_with_a_problem_is_refused(repository: Path) -> None:
     assert result.exit_code == 2
 
 
+def test_a_repository_for_a_larger_machine_is_valid_and_not_served(
+    artifact_folder: Path, tmp_path: Path
+) -> None:
+    repository = tmp_path / "repository"
+    for arguments in (
+        ["deploy", artifact_folder, repository, "--threads", 8192],
+        ["validate", repository],
+    ):
+        assert CliRunner().invoke(main, list(map(str, arguments))).exit_code == 0
+    result = serve(repository)
+    assert "8192 threads were asked for; from 1 to" in result.stderr
+    assert result.stderr.endswith("deploy it again with fewer --threads\n")
+    assert result.exit_code == 2
+
+
 def test_a_server_that_is_not_there_is_refused(repository: Path, tmp_path: Path) -> None:
     result = serve(repository, "--tritonserver", tmp_path / "nowhere")
     assert result.stderr.startswith(f"error: there is no Triton server at {tmp_path / 'nowhere'}")

@@ -106,12 +106,6 @@ def test_a_change_by_hand_is_named(repository: Path, right: str, wrong: str, tol
     assert problems.endswith(AGAIN)
 
 
-def test_more_threads_than_this_machine_runs_are_named(repository: Path) -> None:
-    added = 'parameters {\n  key: "threads"\n  value { string_value: "9999" }\n}\nname: "tiny"'
-    told = change(repository, 'name: "tiny"', added)
-    assert "threads: 9999 threads were asked for; from 1 to" in told
-
-
 def test_an_artifact_that_was_moved_is_named_at_its_line(
     repository: Path, deployment: Deployment
 ) -> None:
