@@ -228,7 +228,7 @@ def measure(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
     yield "step_ms", {str(size): step_split(executor, size, num_steps) for size in sizes}
     record = artifact.manifest.tokenizer
     text_stage = Answers(read_tokenizer(artifact.root, record), record.end_token_ids)
-    yield "python_share", python_shares(executor, text_stage, sizes)
+    yield "python_share", python_shares(executor, text_stage, sampled_sizes)
     yield "rss_mb", resident_mb()
     executor.close()
 
