@@ -212,7 +212,7 @@ REUSE = {
 
 STEP = {
     "positions start at 0 in every step": Patch(
-        "step", "(starts - query_start[:-1])", "(-query_start[:-1])"
+        "step", "positions.extend(range(start, end))", "positions.extend(range(end - start))"
     ),
     "tokens are taken from the start of the sequence": Patch(
         "step",
@@ -220,35 +220,40 @@ STEP = {
         "sequence.token_ids[:count]",
     ),
     "seq_lens leave out the new tokens": Patch(
-        "step", "seq_lens=starts + counts", "seq_lens=starts"
+        "step", "seq_lens.append(end)", "seq_lens.append(start)"
     ),
     "logit rows are the first tokens": Patch(
         "step",
-        "_rows_of(query_start[1:], num_rows)",
-        "_rows_of(query_start[:-1] + num_rows, num_rows)",
+        "range(len(token_ids) - share.num_rows, len(token_ids))",
+        "range(query_start[-2], query_start[-2] + share.num_rows)",
     ),
     "logit rows are one too far": Patch(
         "step",
-        "(ends - counts.cumsum(dtype=np.int32))",
-        "(ends - counts.cumsum(dtype=np.int32) + 1)",
+        "range(len(token_ids) - share.num_rows, len(token_ids))",
+        "range(len(token_ids) - share.num_rows + 1, len(token_ids) + 1)",
     ),
     "drafted tokens are not laid out": Patch(
         "step",
         "known + array(INT32, drafted) if drafted",
         "known + known[:1] * len(drafted) if drafted",
     ),
-    "slots leave out the offset in the block": Patch(
-        "step", " * kv.block_size + positions % kv.block_size", " * kv.block_size"
-    ),
+    "slots leave out the offset in the block": Patch("step", "* size + place", "* size"),
     "slots do not go through the block table": Patch(
-        "step", "tables[owners, positions // kv.block_size]", "(positions // kv.block_size)"
+        "step", "table[start // size] * size", "(start // size) * size"
     ),
     "all tokens belong to the first sequence": Patch(
-        "step", "np.arange(len(counts)).repeat(counts)", "np.zeros(len(token_ids), np.int64)"
+        "step",
+        "_slots(share.sequence.block_table,",
+        "_slots(plan.scheduled[0].sequence.block_table,",
+    ),
+    "runs of slots do not end with their block": Patch(
+        "step", "count = min(size - place, end - start)", "count = end - start"
     ),
     "short block tables are filled up on the left": Patch("step", ".ljust(", ".rjust("),
     "only the first KV group is laid out": Patch(
-        "step", "slots[None].repeat(groups, axis=0)", "slots[None]"
+        "step",
+        "np.frombuffer(slots, np.int32)[None].repeat(groups, axis=0)",
+        "np.frombuffer(slots, np.int32)[None]",
     ),
 }
 
