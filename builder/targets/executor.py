@@ -89,8 +89,7 @@ def result_from_rows(rows: Float32, asks: RowAsks) -> StepResult:
     sums = np.zeros(len(rows), np.float32)
     for j, row in enumerate(rows):
         if count:
-            ids[j] = _largest(row, count)
-            logits[j] = row[ids[j]]
+            ids[j], logits[j] = _ranked(row, count)
         if asks.temperatures[j] > 0:
             sums[j] = _logsumexp(row, float(asks.temperatures[j]))
     return StepResult(
@@ -110,9 +109,7 @@ def likeliest_of(full_row: Callable[[int], Float32]) -> Likeliest:
         ids = np.empty((len(rows), num_candidates), np.int32)
         logits = np.empty((len(rows), num_candidates), np.float32)
         for index, j in enumerate(rows):
-            row = full_row(j)
-            ids[index] = _largest(row, num_candidates)
-            logits[index] = row[ids[index]]
+            ids[index], logits[index] = _ranked(full_row(j), num_candidates)
         return ids, logits
 
     return likeliest
@@ -125,8 +122,8 @@ def _argmax(rows: Float32) -> Int32:
     return np.where(is_number, ids, -1).astype(np.int32)
 
 
-def _largest(row: Float32, count: int) -> Int32:
-    """Ids of the `count` largest entries of `row` `[V]`, largest first, ties by lower id.
+def _ranked(row: Float32, count: int) -> tuple[Int32, Float32]:
+    """Ids of the `count` largest entries of `row` `[V]`, largest first, ties by lower id; and the entries.
 
     The N-th best of the maxima of some 4 N groups bounds them: N entries are not below it, and few more are.
     A group is a column of the row laid out in lines: the maxima of columns take a tenth of the time of
@@ -141,7 +138,7 @@ def _largest(row: Float32, count: int) -> Int32:
     keys = _falling(row[among]) << np.uint64(32) | among.astype(np.uint64)
     keys.sort()  # no two are alike: a stable sort, of which numpy has only a slow one, is not needed
     best: Int32 = keys[:count].astype(np.uint32).astype(np.int32)
-    return best
+    return best, row[best]
 
 
 def _falling(logits: Float32) -> NDArray[np.uint64]:
