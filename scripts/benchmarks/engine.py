@@ -177,9 +177,9 @@ def python_share(
     """Give that part for steps in which each of some answers gets a token; prompts are computed before."""
     engine = Engine(executor, end_token_ids=(), text_stage=text_stage)
     submit(engine, num_sequences, params, vocab_size=executor.vocab_size)
-    begun = 0
-    while begun < num_sequences:
-        begun += len(engine.step())
+    begun: set[str] = set()
+    while len(begun) < num_sequences:
+        begun |= {delta.request_id for delta in engine.step()}
     native, start = sum(executor.times_ns().values()), time.perf_counter_ns()
     for _ in range(NUM_ANSWER // 2):
         engine.step()
