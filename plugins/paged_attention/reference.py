@@ -10,11 +10,31 @@ Int32 = NDArray[np.int32]
 
 
 def round_to_int8(heads: Float) -> Float:
-    """Give keys or values `[..., D]` as the int8 cache keeps them: whole multiples of max |x| / 127 per head."""
+    """Give values `[..., D]` as the int8 cache keeps them: whole multiples of max |x| / 127 per head."""
     peak = np.abs(heads).max(axis=-1, keepdims=True).astype(np.float32)
     steps = np.rint(heads.astype(np.float32) / np.where(peak > 0, peak, 1) * np.float32(127))
     rounded: Float = steps.astype(np.float64) * (peak / np.float32(127))
     return rounded
+
+
+def round_keys_to_int8(keys: Float) -> Float:
+    """Give keys `[..., D]` as the int8 cache keeps them, rounded behind an orthogonal transform, transformed back.
+
+    The transform is a Hadamard matrix per block of D, which is padded to a multiple of 16 (`plugins/native/hadamard.h`);
+    queries go through it too, so that scores stay what they were (QuaRot, arXiv:2404.00456).
+    """
+    size = keys.shape[-1]
+    width = -(-size // 16) * 16
+    padded = np.zeros((*keys.shape[:-1], width))
+    padded[..., :size] = keys
+    block = min(width & -width, 256)
+    matrix = np.ones((1, 1))
+    while len(matrix) < block:
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    spread = padded.reshape(*keys.shape[:-1], -1, block) @ matrix
+    rounded = round_to_int8(spread.reshape(padded.shape)).reshape(spread.shape)
+    back: Float = (rounded @ matrix / block).reshape(padded.shape)[..., :size]
+    return back
 
 
 def weigh(scores: Float, *, soft_cap: float = 0.0) -> Float:

@@ -51,6 +51,7 @@ FORERUN_APART void int4_rows(const Int4Factors& f, int first, float* out, int64_
   const char* w = f.weights(0);
   const int group = f.rows.layout.group, together = f.rows.groups_per_scale();
   Floats results[M][P] = {};
+  fetch_scales(f.weights(P) + f.scales_at(), panel_bytes - f.scales_at(), P, panel_bytes);
   for (int64_t s = 0; s < num_scales; s++) {
     Ints zeros[P];
     Floats steps[P];

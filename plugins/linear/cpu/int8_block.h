@@ -19,6 +19,7 @@ struct Int8Factors {
   int weight_group;
 
   FORERUN_INLINE_MEMBER int64_t panel_bytes() const { return 16 * layout.width + round_up(32 * (layout.width / weight_group), 64); }
+  FORERUN_INLINE_MEMBER int64_t scale_bytes() const { return 32 * (layout.width / weight_group); }
   FORERUN_INLINE_MEMBER int groups_per_scale() const { return weight_group / layout.group; }
   FORERUN_INLINE_MEMBER const int8_t* numbers() const { return (const int8_t*)block; }
   FORERUN_INLINE_MEMBER const float* scales() const { return (const float*)(block + layout.scales_at()); }
@@ -28,6 +29,13 @@ struct Int8Factors {
     return (const uint16_t*)(panels + panel * panel_bytes() + 16 * layout.width);
   }
 };
+
+// Asks for the scales of panels to come. They lie behind their panel's numbers, where reading in order would fetch them
+// last, and are needed first.
+FORERUN_INLINE void fetch_scales(const char* scales, int64_t num_bytes, int num_panels, int64_t panel_bytes) {
+  for (int p = 0; p < num_panels; p++, scales += panel_bytes)
+    for (int64_t line = 0; line < num_bytes; line += 64) __builtin_prefetch(scales + line);
+}
 
 // Rows [first, first + M) by panels [0, P), to `out` of `stride` floats per row.
 template <int M, int P>
@@ -41,6 +49,7 @@ FORERUN_APART void int8_rows(const Int8Factors& f, int first, float* out, int64_
   const int group = f.layout.group;
   Floats results[M][P] = {};
   int64_t weight_scale = 0;
+  fetch_scales((const char*)f.weight_scales(P), f.scale_bytes(), P, panel_bytes);
   for (int64_t g = 0, left = together; g < groups; g++, a += group, w += 16 * group) {
     Ints totals[M][P];
 #pragma GCC unroll 8
@@ -139,6 +148,7 @@ FORERUN_APART void int8_tile(const Int8Factors& f, int panel, float* out, int64_
   const int together = f.groups_per_scale();
   int left = together;
   Floats results[M] = {};
+  fetch_scales((const char*)f.weight_scales(panel + 1), f.scale_bytes(), 1, 0);
   for (int64_t first = 0; first < groups; first += GROUPS_TOGETHER) {
     const int64_t count = groups - first < GROUPS_TOGETHER ? groups - first : GROUPS_TOGETHER;
     multiply_groups(a + first * group, row_bytes, w + first * 16 * group, group, count, totals);

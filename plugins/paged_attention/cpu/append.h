@@ -2,6 +2,7 @@
 //
 // A row of the input holds the queries of all heads, then the keys, then the values. Rotated queries stay there.
 #pragma once
+#include "plugins/native/hadamard.h"
 #include "plugins/paged_attention/cpu/cache.h"
 #include "plugins/quantize/cpu/quantize_rows.h"
 #include "plugins/rope/cpu/rotate.h"
@@ -26,6 +27,7 @@ static void append_head(const Step& step, const Operation& op, int32_t token, in
     memcpy(padded[0], key, sizeof(float) * dim), memcpy(padded[1], value, sizeof(float) * dim);
     key = padded[0], value = padded[1];
   }
+  if (cache.is_spread()) hadamard(key, cache.depth);
   const int32_t slot = step.in.slot_mapping[token], size = step.geometry.block_size;
   const int64_t run = slot % size / RUN * cache.run_bytes();
   char* keys = step.head(slot / size, op.layer, 0, kv_head) + run;

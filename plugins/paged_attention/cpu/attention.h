@@ -13,6 +13,7 @@ using forerun::QueryTile;
 using forerun::TilePiece;
 
 constexpr int MAX_ROWS = forerun::MAX_TILE_ROWS;
+constexpr int PIECES_FOR_A_THREAD = 4;
 
 // Rows that fill a matrix tile up hold whatever was there: nobody looks at their results.
 struct AttentionScratch {
@@ -58,13 +59,16 @@ static void gather_queries(const Attending& unit) {
   const int64_t depth = unit.cache.depth;
   AttentionScratch& scratch = unit.scratch;
   const int32_t end = unit.step.in.query_start[unit.tile.sequence + 1];
-  // Scores are taken to base 2, which saves a multiplication for each of them.
-  const Floats scale = all(unit.op.scale * LOG2_E);
+  // Scores are taken to base 2, which saves a multiplication for each of them. The transforms of queries and keys multiply
+  // their products by a power of two.
+  const float spread = unit.cache.is_spread() ? 1.0f / (float)hadamard_block(depth) : 1.0f;
+  const Floats scale = all(unit.op.scale * LOG2_E * spread);
   for (int r = 0; r < unit.tile.num_rows; r++) {
     const int32_t token = unit.token_of(r), head = unit.kv_head * group + (unit.tile.first_row + r) % group;
     float* query = scratch.query + r * depth;
     memcpy(query, (const float*)(in.data + token * in.row_bytes) + head * dim, sizeof(float) * dim);
     for (int64_t d = dim; d < depth; d++) query[d] = 0;
+    if (unit.cache.is_spread()) hadamard(query, depth);
     for (int64_t d = 0; d < depth; d += LANES) {
       const Floats scaled = load(query + d) * scale;
       store(query + d, scaled);
@@ -165,13 +169,18 @@ FORERUN_INLINE bool is_last_piece(const Step& step, const TilePiece& piece, int 
   return true;
 }
 
-static int32_t attention_num_units(const Step& step, const Operation& op) { return step.num_pieces * op.num_kv_heads; }
+// KV heads of a unit: all, where there are enough pieces for the threads, as they lie side by side in memory.
+FORERUN_INLINE int32_t heads_of_unit(const Step& step, const Operation& op) {
+  return step.num_pieces >= PIECES_FOR_A_THREAD * step.num_threads ? op.num_kv_heads : 1;
+}
 
-static void attention_run(const Step& step, const Operation& op, int32_t unit_index, char* scratch) {
-  // The longest pieces, the last of a prompt, come first: what is left for the end is short.
-  const TilePiece& piece = step.pieces[step.num_pieces - 1 - unit_index / op.num_kv_heads];
+static int32_t attention_num_units(const Step& step, const Operation& op) {
+  return step.num_pieces * (op.num_kv_heads / heads_of_unit(step, op));
+}
+
+static void attend_head(const Step& step, const Operation& op, const TilePiece& piece, int kv_head, char* scratch) {
   const QueryTile& tile = step.tiles[piece.tile];
-  const Attending unit{step, op, tile, unit_index % op.num_kv_heads, Cache(step), *(AttentionScratch*)scratch};
+  const Attending unit{step, op, tile, kv_head, Cache(step), *(AttentionScratch*)scratch};
   if (!step.appends_alone)
     for (int32_t token = step.in.query_start[tile.sequence]; token < step.in.query_start[tile.sequence + 1]; token++)
       append_head(step, op, token, unit.kv_head);
@@ -184,6 +193,14 @@ static void attention_run(const Step& step, const Operation& op, int32_t unit_in
     merge_partials(unit);
   }
   write_attention(unit);
+}
+
+static void attention_run(const Step& step, const Operation& op, int32_t unit, char* scratch) {
+  const int32_t together = heads_of_unit(step, op), units = op.num_kv_heads / together;
+  // The longest pieces, the last of a prompt, come first: what is left for the end is short.
+  const TilePiece& piece = step.pieces[step.num_pieces - 1 - unit / units];
+  for (int32_t head = unit % units * together, end = head + together; head < end; head++)
+    attend_head(step, op, piece, head, scratch);
 }
 
 }  // namespace FORERUN_ISA

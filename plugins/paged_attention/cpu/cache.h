@@ -25,6 +25,8 @@ struct Cache {
   FORERUN_INLINE_MEMBER int64_t number_bytes() const {
     return form == Form::float32 ? 4 : form == Form::bfloat16 ? 2 : 1;
   }
+  // Whether keys went through a Hadamard transform, as queries then do: that leaves less to stand out when they are rounded.
+  FORERUN_INLINE_MEMBER bool is_spread() const { return form == Form::int8; }
   FORERUN_INLINE_MEMBER bool has_scales() const { return form == Form::int8; }
   FORERUN_INLINE_MEMBER int64_t scales_at() const { return RUN * depth * number_bytes(); }
   FORERUN_INLINE_MEMBER int64_t run_bytes() const { return scales_at() + (has_scales() ? RUN * sizeof(float) : 0); }

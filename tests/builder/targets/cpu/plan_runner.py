@@ -4,6 +4,7 @@ One sequence, computed whole: its keys and values need no pool. Weights are unpa
 """
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from plugins.embedding.reference import embedding
 from plugins.layer_norm.reference import layer_norm
 from plugins.linear.reference import activation, float_linear, gated, int8_linear
 from plugins.linear.spec import ACTIVATIONS
-from plugins.paged_attention.reference import round_to_int8, weigh
+from plugins.paged_attention.reference import round_keys_to_int8, round_to_int8, weigh
 from plugins.quantize.reference import quantize
 from plugins.rms_norm.reference import rms_norm
 from plugins.rope.reference import rotate, rotate_neighbours
@@ -173,7 +174,7 @@ class PlanRunner:
 
     def _attention(self, op: dict[str, Any]) -> None:
         query, *pair = self.turned
-        key, value = map(self.round_kv, pair)
+        key, value = (round_to(part) for round_to, part in zip(self.round_kv, pair, strict=True))
         group = op["num_heads"] // op["num_kv_heads"]
         key, value = np.repeat(key, group, axis=1), np.repeat(value, group, axis=1)
         scores = np.einsum("qhd,khd->hqk", query, key) * op["scale"]
@@ -193,5 +194,9 @@ def to_bfloat16(values: Array) -> Array:
     return rounded.astype(np.uint32).view(np.float32).astype(np.float64)
 
 
-ROUND = {"float32": lambda values: values, "bfloat16": to_bfloat16, "int8": round_to_int8}
-"""How keys and values are rounded, by the cache's type."""
+ROUND: dict[str, tuple[Callable[[Array], Array], ...]] = {
+    "float32": (lambda keys: keys, lambda values: values),
+    "bfloat16": (to_bfloat16, to_bfloat16),
+    "int8": (round_keys_to_int8, round_to_int8),
+}
+"""How keys, and how values, are rounded, by the cache's type."""
