@@ -3,7 +3,9 @@
 This is its engine without its HTTP server, and without the server's way of computing one prompt at a time.
 """
 
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from peer_engines.llama_context import LIBRARY, Context, Rows
 from peer_engines.measuring import KV_TOKENS, MAX_SEQS, Prompt, Task, run
@@ -14,7 +16,7 @@ class LlamaCpp:
 
     def __init__(self, task: Task) -> None:
         self._context = Context(
-            task.model.parent.parent / "llama.cpp" / LIBRARY,
+            Path(sys.prefix) / LIBRARY,
             task.model / "model.gguf",
             threads=task.threads,
             num_sequences=MAX_SEQS,
