@@ -188,6 +188,10 @@ def ct_section(form: str, weights: dict[str, Any], rows: dict[str, Any] | None) 
         "quantization_status": "compressed",
         "global_compression_ratio": None,
         "kv_cache_scheme": None,
+        "moe_sparsity_config": None,
+        "sparsity_config": {},
+        "transform_config": {},
+        "version": "0.20.1",
         "ignore": ["lm_head"],
         "config_groups": {
             "group_0": {

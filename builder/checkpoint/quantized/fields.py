@@ -120,12 +120,13 @@ class Fields:
                 )
 
     def finish(self, harmless: Collection[str] = ()) -> None:
-        """Refuse what nobody read, unless it is known to change nothing.
+        """Refuse what nobody read, unless it is empty or known to change nothing.
 
         Raises:
             UnsupportedError: there is such a field.
         """
-        left = sorted(set(self._raw) - self._read - set(harmless))
+        asking = {name for name, value in self._raw.items() if value not in (None, {}, [])}
+        left = sorted(asking - self._read - set(harmless))
         if left:
             raise UnsupportedError(
                 f"{self._where}: {', '.join(name[:40] for name in left[:5])} not known; nothing of it is ignored"

@@ -241,7 +241,7 @@ def test_fixed_scales_of_int8_activations_are_refused(tmp_path: Path) -> None:
 
 def test_an_unknown_method_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
     folder = tiny_llama(tmp_path, quantization_config={"quant_method": "gptx"})
-    with pytest.raises(UnsupportedError, match="'gptx'.*Did you mean gptq"):
+    with pytest.raises(UnsupportedError, match=r"'gptx'.*Did you mean gptq"):
         open_checkpoint(str(folder))
 
 
