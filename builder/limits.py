@@ -100,16 +100,30 @@ SCALE_BYTES = {"cpu": 2}
 """Bytes of a weight scale, by target; 4 where it is not named."""
 
 
-def estimate(config: ModelConfig, limits: Limits, precision: Precision, *, target: str) -> Estimate:
-    """Estimate a build for one target from the model's sizes."""
+def estimate(
+    config: ModelConfig,
+    limits: Limits,
+    precision: Precision,
+    *,
+    target: str,
+    ends: Precision | None = None,
+) -> Estimate:
+    """Estimate a build for one target from the model's sizes.
+
+    `ends` is the precision of head and embedding table where it is not the one that goes with the layers'; then nothing
+    is rotated, so a tied head stays one with the table.
+    """
     rules = FORMATS.get(precision.name)
-    head_group = rules.HEAD_GROUP if rules and precision.name != rules.HEAD else precision.group
+    is_rotated = ends is None and rules is not None and rules.IS_ROTATED
+    if ends is None:
+        has_own = rules is not None and precision.name != rules.HEAD
+        ends = Precision(rules.HEAD, rules.HEAD_GROUP) if rules and has_own else precision
     linear = _count_linear(config, precision.group or 1, target)
     table = _padded(config.vocab_size, PANELS.get(target, 1)) * _padded(
-        config.hidden_size, head_group or 1
+        config.hidden_size, ends.group or 1
     )
-    per_weight, per_head = _weight_bytes(precision, target)
-    shares = config.tied_head and not (rules and rules.IS_ROTATED)
+    per_weight, per_head = _weight_bytes(precision, target), _weight_bytes(ends, target)
+    shares = config.tied_head and not is_rotated
     tables, rest = table if shares else 2 * table, _count_rest(config)
     rope_bytes = 4 * limits.max_seq_len * config.head_dim
     weights_bytes = int(linear * per_weight + tables * per_head) + 4 * rest + rope_bytes
@@ -121,17 +135,14 @@ def estimate(config: ModelConfig, limits: Limits, precision: Precision, *, targe
     )
 
 
-def _weight_bytes(precision: Precision, target: str) -> tuple[float, float]:
-    """Give the bytes of a linear layer's weight and of the head's, scales included."""
+def _weight_bytes(precision: Precision, target: str) -> float:
+    """Give the bytes of a weight, its share of a scale included."""
     if precision.name not in FORMATS:
-        return (ELEMENT_BYTES[precision.name],) * 2
+        return ELEMENT_BYTES[precision.name]
     rules = FORMATS[precision.name]
     scale = SCALE_BYTES.get(target, 4) + rules.HAS_ZERO_POINTS
-    per_weight = rules.BITS / 8 + (scale / precision.group if precision.group else 0)
-    if precision.name == rules.HEAD:
-        return per_weight, per_weight
-    head = FORMATS[rules.HEAD]
-    return per_weight, head.BITS / 8 + SCALE_BYTES.get(target, 4) / rules.HEAD_GROUP
+    per_group: float = scale / precision.group if precision.group else 0
+    return per_group + float(rules.BITS) / 8
 
 
 def _count_linear(config: ModelConfig, group: int, target: str) -> int:

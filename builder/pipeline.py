@@ -27,8 +27,14 @@ from builder.limits import Estimate, LimitOptions
 from builder.package import record_source, write_tokenizer
 from builder.quant import FORMATS
 from builder.quant.apply import quantize
-from builder.quant.plan import plan_quantization
+from builder.quant.imported import (
+    exact_notes,
+    plan_imported,
+    precision_of_ends,
+)
+from builder.quant.plan import Precision, plan_quantization
 from builder.quant.rotate import rotate
+from builder.targets import imports
 from builder.targets.compiler import TargetOptions, load_compiler
 
 
@@ -54,6 +60,8 @@ class BuildPlan:
     targets: tuple[tuple[str, str], ...]
     """(asked, realized) target names."""
     estimate: Estimate
+    imported: Precision | None
+    """What most weights are quantized to in the checkpoint itself; then options don't say it."""
     notes: tuple[str, ...]
     """Warnings, one line each."""
 
@@ -62,7 +70,7 @@ class BuildPlan:
         """Name of the artifact's folder when the user gives none: `<model>-<format>-tp<N>`."""
         options = self.request.options
         stem = Path(self.checkpoint.source.name).name.removesuffix(".gguf")
-        return f"{stem}-{options.precision.label}-tp{options.tp}"
+        return f"{stem}-{(self.imported or options.precision).label}-tp{options.tp}"
 
 
 class Progress(Protocol):
@@ -88,12 +96,14 @@ def plan(request: CompileRequest, *, shows_bars: bool = False) -> BuildPlan:
     config = replace(archs.read_config(checkpoint.config), tied_head=has_tied_head(checkpoint))
     checkpoint.tokenizer.check_fits(config.vocab_size)
     (first, *others) = names = tuple(dict.fromkeys(name for _, name in chosen))
+    imported = imports.check(checkpoint, request.options)
+    options = {name: imports.options_for(name, request.options, imported) for name in names}
     for name in names:
-        load_compiler(name).check(config, request.options)
+        load_compiler(name).check(config, options[name])
     block_size = limits.check_block_size(request.limits, names)
-    kv = load_compiler(first).kv_geometry(config, block_size, request.options)
+    kv = load_compiler(first).kv_geometry(config, block_size, options[first])
     for name in others:
-        if load_compiler(name).kv_geometry(config, block_size, request.options) != kv:
+        if load_compiler(name).kv_geometry(config, block_size, options[name]) != kv:
             raise UnsupportedError(
                 f"targets {first} and {name} keep keys and values in different forms; add --kv float32, or compile for "
                 "each by itself"
@@ -106,8 +116,15 @@ def plan(request: CompileRequest, *, shows_bars: bool = False) -> BuildPlan:
         limits=found,
         kv=kv,
         targets=chosen,
-        estimate=limits.estimate(config, found, request.options.precision, target=first),
-        notes=_notes(checkpoint),
+        estimate=limits.estimate(
+            config,
+            found,
+            options[first].precision,
+            target=first,
+            ends=None if imported is None else precision_of_ends(checkpoint),
+        ),
+        imported=imported,
+        notes=(*_notes(checkpoint), *exact_notes(checkpoint.quantized, names)),
     )
 
 
@@ -198,9 +215,13 @@ def _compile(plan: BuildPlan, target: str, folder: Path, progress: Progress) -> 
     compiler, options = load_compiler(target), plan.request.options
     progress.stage(f"build graph for {target}", 0)
     graph = archs.build_graph(plan.config, WeightReader(plan.checkpoint), plan.limits.max_seq_len)
-    if (rules := FORMATS.get(options.precision.name)) and rules.IS_ROTATED:
-        rotate(graph)
-    quantized = quantize(graph, plan_quantization(graph, options.precision))
+    if plan.imported is not None:
+        precisions = plan_imported(graph, plan.checkpoint, compiler.groups)
+    else:
+        if (rules := FORMATS.get(options.precision.name)) and rules.IS_ROTATED:
+            rotate(graph)
+        precisions = plan_quantization(graph, options.precision)
+    quantized = quantize(graph, precisions)
     lowered = compiler.lower(quantized, plan.kv)
     advance: Callable[[int], None] = progress.advance
     progress.stage(f"write {target}", plan.estimate.weights_bytes)

@@ -5,7 +5,7 @@ bytes of one tensor.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from builder.checkpoint.files import Bytes
 from builder.checkpoint.provenance import Source
+from builder.checkpoint.quantized_weight import QuantizedWeight
 from builder.checkpoint.tokenizer_files import TokenizerFiles
 from builder.errors import CheckpointError, UnsupportedError
 
@@ -33,6 +34,8 @@ class Tensor:
     nbytes_stored: int
     load: Callable[[], Float32]
     """Read it without checks; the source's own."""
+    raw: Callable[[], Bytes] | None = None
+    """Read its bytes as they lie in the file, where they are plain numbers."""
 
     def read(self) -> Float32:
         """Read it as float32 `[*shape]`, C-contiguous, exactly as stored; blocks are dequantized.
@@ -56,11 +59,15 @@ class Checkpoint:
     """A model as published: weights, config and tokenizer. `WeightReader` hands out the weights."""
 
     config: dict[str, Any]
-    """The content of a Hugging Face config.json, not yet judged."""
+    """The content of a Hugging Face config.json, not yet judged, less what `quantized` tells already."""
     tensors: Mapping[str, Tensor]
-    """Every tensor of the files, by name."""
+    """Every tensor of the files, by name; one weight in place of the parts that a quantized one is made of."""
     tokenizer: TokenizerFiles
     source: Source
+    quantized: Mapping[str, QuantizedWeight] = field(default_factory=dict)
+    """The weights that the files hold quantized, by name; `tensors` has them too, dequantized when they are read."""
+    method: str | None = None
+    """What quantized them, by the name that the config gives it, such as `gptq`."""
 
 
 def widen(raw: Bytes, tensor_name: str, stored: str) -> Float32:

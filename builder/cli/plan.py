@@ -36,16 +36,24 @@ def show_plan(plan: BuildPlan, destination: Path, display: Display) -> None:
 
 def plan_rows(plan: BuildPlan) -> Rows:
     """Give the names and values that describe a plan."""
-    options, source = plan.request.options, plan.checkpoint.source
+    source = plan.checkpoint.source
     return [
         ("source", f"{source.name} ({source.kind}, {format_bytes(source.num_bytes)})"),
         ("model", model_line(plan.config)),
-        ("precision", f"{options.dtype}, quantization {options.quant}"),
+        ("precision", precision_line(plan)),
         *(("target", target_line(*names)) for names in plan.targets),
         ("weights", format_bytes(plan.estimate.weights_bytes)),
         ("limits", limits_line(plan.limits)),
         ("KV cache", kv_line(plan.kv, plan.limits)),
     ]
+
+
+def precision_line(plan: BuildPlan) -> str:
+    """Say what precision weights get, or have already."""
+    options = plan.request.options
+    if plan.imported is not None:
+        return f"{plan.imported.label}, as in the checkpoint ({plan.checkpoint.method}); other weights as stored"
+    return f"{options.dtype}, quantization {options.quant}"
 
 
 def target_line(asked: str, realized: str) -> str:

@@ -3,7 +3,7 @@
 1. A weight `w` of a format becomes `w.packed`, `w.scale` and, where the format has them, `w.zero`, behind one
    DequantizeLinear.
 2. A weight of bfloat16 becomes `w.packed` behind one Cast.
-Packing happens when the weight is written out, once for all parts.
+Packing happens when the weight is written out, once for all parts; a weight that comes packed is read instead.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from builder.graph.emit import lazy_weight
 from builder.graph.graph import Graph, QuantizedGraph
 from builder.quant import FORMATS
-from builder.quant.groups import CHANNEL, num_groups
+from builder.quant.groups import CHANNEL, Parts, num_groups
 from builder.quant.plan import BFLOAT16, Precision, QuantPlan
 
 
@@ -24,7 +24,8 @@ def quantize(graph: Graph, plan: QuantPlan) -> QuantizedGraph:
     """Apply a plan in place; the graph must not be used afterwards."""
     for name, precision in plan.layers.items():
         weight = graph.model.graph.initializers.pop(name)
-        node = _narrow(weight) if precision.name == BFLOAT16 else _quantize(weight, precision)
+        read = plan.parts.get(name) or _packing(weight, precision)
+        node = _narrow(weight) if precision.name == BFLOAT16 else _quantize(weight, precision, read)
         for value in node.inputs:
             assert value is not None
             graph.model.graph.register_initializer(value)
@@ -60,12 +61,18 @@ def _narrow(weight: ir.Value) -> ir.Node:
     return ir.node("Cast", [packed], {"to": ir.DataType.FLOAT}, name=weight.name)
 
 
-def _quantize(weight: ir.Value, precision: Precision) -> ir.Node:
-    """Give the DequantizeLinear of a weight's parts."""
-    rules, source, group = FORMATS[precision.name], weight.const_value, precision.group
+def _packing(weight: ir.Value, precision: Precision) -> Callable[[], Parts]:
+    """Quantize a weight when it is read."""
+    source = weight.const_value
     assert source is not None
+    return lambda: FORMATS[precision.name].pack(source.numpy(), precision.group)
+
+
+def _quantize(weight: ir.Value, precision: Precision, read: Callable[[], Parts]) -> ir.Node:
+    """Give the DequantizeLinear of a weight's parts."""
+    rules, group = FORMATS[precision.name], precision.group
     size_out, size_in = _sizes(weight)
-    once = PackedOnce(lambda: rules.pack(source.numpy(), group))
+    once = PackedOnce(read)
     element = ir.DataType[precision.name.upper()]
     shape = (size_out,) if group == CHANNEL else (size_out, num_groups(size_in, group))
 

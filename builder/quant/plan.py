@@ -1,6 +1,7 @@
 """Which layers of a graph get which precision."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
@@ -8,7 +9,7 @@ from builder.errors import UnsupportedError
 from builder.graph.graph import Graph
 from builder.graph.patterns import operand, table_lookups
 from builder.quant import FORMATS
-from builder.quant.groups import CHANNEL
+from builder.quant.groups import CHANNEL, Parts
 
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 
@@ -36,6 +37,8 @@ class QuantPlan:
 
     requested: str
     layers: dict[str, Precision]
+    parts: dict[str, Callable[[], Parts]] = field(default_factory=dict)
+    """Read weights that come quantized already, as the `pack` of their format would give them."""
 
 
 def precision_of(dtype: str, quant: str, group: int | None) -> Precision:
@@ -73,7 +76,7 @@ def plan_quantization(graph: Graph, precision: Precision) -> QuantPlan:
     ends = precision
     if (rules := FORMATS.get(precision.name)) and precision.name != rules.HEAD:
         ends = Precision(rules.HEAD, rules.HEAD_GROUP)
-    for weight in (*_heads(graph.model), *_tables(graph.model)):
+    for weight in graph_ends(graph.model):
         layers[str(weight.name)] = ends
     return QuantPlan(precision.label, layers)
 
@@ -85,6 +88,11 @@ def linear_weights(model: ir.Model) -> list[ir.Value]:
         if node.op_type == "Gemm" and (weight := node.inputs[1]) and weight.is_initializer():
             found.setdefault(weight.name, weight)
     return list(found.values())
+
+
+def graph_ends(model: ir.Model) -> list[ir.Value]:
+    """List the weights of heads and the tables of lookups."""
+    return [*_heads(model), *_tables(model)]
 
 
 def _heads(model: ir.Model) -> list[ir.Value]:

@@ -48,6 +48,10 @@ class Compiler(Protocol):
         """
         ...
 
+    def groups(self, quant: str) -> tuple[int, ...]:
+        """Give the groups that the target has for a format, 0 for one scale per output."""
+        ...
+
     def kv_geometry(
         self, config: ModelConfig, block_size: int, options: TargetOptions
     ) -> KVGeometry:

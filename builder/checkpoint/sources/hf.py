@@ -8,6 +8,7 @@ from typing import Any
 
 from builder.checkpoint.files import read_json
 from builder.checkpoint.provenance import Source, note_files
+from builder.checkpoint.quantized import read_quantized
 from builder.checkpoint.sources.hf_tokenizer import read_hf_tokenizer
 from builder.checkpoint.sources.safetensors_file import read_safetensors
 from builder.checkpoint.tensors import Checkpoint, Tensor
@@ -19,6 +20,9 @@ CONVERT = (
     'Convert once with: python -c "from transformers import AutoModelForCausalLM as M; '
     "M.from_pretrained('MODEL', dtype='auto').save_pretrained('NEW_FOLDER')\""
 )
+QUANTIZATION = "quantization_config"
+MODELOPT = "hf_quant_config.json"
+"""Where modelopt says how it quantized; newer versions say it in config.json too."""
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
@@ -27,7 +31,7 @@ def open_hf_folder(folder: Path) -> Checkpoint:
 
     Raises:
         CheckpointError: a file is missing, broken, or contradicts another.
-        UnsupportedError: the weights are pickles, or quantized.
+        UnsupportedError: the weights are pickles, or quantized in a way that is not implemented.
     """
     config_path = folder / "config.json"
     if not config_path.is_file():
@@ -35,20 +39,38 @@ def open_hf_folder(folder: Path) -> Checkpoint:
             f"{folder} has no config.json, so it is not a Hugging Face model folder"
         )
     config = read_json(config_path)
-    _refuse_quantized(config, folder)
+    section, own_files = _quantization(config, folder)
     tensors, weight_files = _read_weights(folder)
     tokenizer, tokenizer_files = read_hf_tokenizer(folder, config)
-    files = note_files([config_path, *weight_files, *tokenizer_files])
-    return Checkpoint(config, tensors, tokenizer, Source("hf", folder.resolve().name, files))
+    files = note_files([config_path, *own_files, *weight_files, *tokenizer_files])
+    source = Source("hf", folder.resolve().name, files)
+    if section is None:
+        return Checkpoint(config, tensors, tokenizer, source)
+    where = f"{QUANTIZATION} of {folder / 'config.json'}"
+    weights, quantized = read_quantized(section, where, tensors)
+    plain = {name: value for name, value in config.items() if name != QUANTIZATION}
+    return Checkpoint(plain, weights, tokenizer, source, quantized, section["quant_method"])
 
 
-def _refuse_quantized(config: dict[str, Any], folder: Path) -> None:
-    if (section := config.get("quantization_config")) is not None:
-        method = section.get("quant_method") if isinstance(section, dict) else section
-        raise UnsupportedError(
-            f"{folder / 'config.json'} has a quantization_config ({method}); quantized checkpoints are "
-            "not supported yet. Use the float16 or bfloat16 checkpoint of the same model, or its GGUF file"
+def _quantization(config: dict[str, Any], folder: Path) -> tuple[Any, list[Path]]:
+    """Give what the config says about quantization, or modelopt's own file does, and that file if it was read.
+
+    Raises:
+        CheckpointError: both say something, and not the same.
+    """
+    own, section = folder / MODELOPT, config.get(QUANTIZATION)
+    if not own.is_file():
+        return section, []
+    content = read_json(own)
+    if section is None:
+        return {"quant_method": "modelopt", **content}, [own]
+    inner = content.get("quantization")
+    told = [each.get("quant_algo") if isinstance(each, dict) else None for each in (section, inner)]
+    if told[0] != told[1]:
+        raise CheckpointError(
+            f"{folder / 'config.json'} and {own} name different quantizations; remove the one that is not meant"
         )
+    return section, [own]
 
 
 def _read_weights(folder: Path) -> tuple[dict[str, Tensor], list[Path]]:

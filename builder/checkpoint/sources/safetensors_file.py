@@ -111,7 +111,7 @@ def _tensor(name: str, shape: tuple[int, ...], stored: str, part: FilePart) -> T
     def load() -> Float32:
         return widen(part.read(), name, stored).reshape(shape)
 
-    return Tensor(name, shape, stored, len(part), load)
+    return Tensor(name, shape, stored, len(part), load, part.read)
 
 
 def _are_counts(values: Any) -> bool:

@@ -60,6 +60,12 @@ def check(config: ModelConfig, options: TargetOptions) -> None:
     native.library()
 
 
+def groups(quant: str) -> tuple[int, ...]:
+    """Give all groups of a format: each has its kernels."""
+    found: tuple[int, ...] = FORMATS[quant].GROUPS
+    return found
+
+
 def kv_geometry(config: ModelConfig, block_size: int, options: TargetOptions) -> KVGeometry:
     """One group of all layers, in the precision that goes with the weights; heads are as wide as the pool holds them.
 
@@ -148,17 +154,21 @@ def _compute(graph: LoweredPlan) -> str:
     kinds = dict.fromkeys((w.form, w.group) for w in graph.weights if w.form != Form.FLOAT32)
     if not kinds:
         return "float32 throughout" if group.dtype == FLOAT32 else f"float32 weights; {attention}"
-    if Form.BFLOAT16 in {form for form, _ in kinds}:
-        return f"bfloat16 weights; the activations of linear layers are rounded to bfloat16; {attention}"
+    narrow = ""
+    if (Form.BFLOAT16, 0) in kinds:
+        narrow = "bfloat16 weights; the activations of linear layers are rounded to bfloat16; "
+        del kinds[Form.BFLOAT16, 0]
+    if not kinds:
+        return f"{narrow}{attention}"
+    if narrow:
+        narrow = "bfloat16 weights of other layers, whose activations are rounded to bfloat16; "
     stored = " and ".join(
         f"{form.name.lower()} weights with a half-precision scale per {group} inputs"
         for form, group in kinds
     )
     groups = sorted({b.group for b in graph.program.buffers if b.form == Form.INT8})
     shared = " or ".join(map(str, groups))
-    return (
-        f"{stored}; the activations of their layers are rounded to int8 per {shared}; {attention}"
-    )
+    return f"{stored}; the activations of their layers are rounded to int8 per {shared}; {narrow}{attention}"
 
 
 def _step_bindings(graph: LoweredPlan) -> list[Binding]:

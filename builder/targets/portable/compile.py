@@ -82,6 +82,11 @@ def check(config: ModelConfig, options: TargetOptions) -> None:
     require_head_dim(NAME, config, MAX_HEAD_DIM)
 
 
+def groups(quant: str) -> tuple[int, ...]:  # noqa: ARG001 - all formats become 8 bits
+    """Give the groups of every format."""
+    return GROUPS
+
+
 def kv_geometry(config: ModelConfig, block_size: int, options: TargetOptions) -> KVGeometry:  # noqa: ARG001
     """One group of all layers, in float32 whatever the weights are."""
     group = KVGroup(

@@ -61,7 +61,7 @@ FORERUN_INLINE Ints add_dots(Ints total, const int8_t* weights, int32_t four) {
 #if defined(__AVXVNNI__)
     halves[i] = _mm256_dpbusd_avx_epi32(halves[i], positive, with_sign);
 #else
-    // No saturation: a pair is at most 2 * 127 * 127, below 2**15.
+    // No saturation: a pair is at most 2 * 128 * 127 (imported weights reach -128), below 2**15.
     const __m256i pairs = _mm256_maddubs_epi16(positive, with_sign);
     halves[i] = _mm256_add_epi32(halves[i], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 #endif

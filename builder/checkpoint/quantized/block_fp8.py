@@ -1,0 +1,59 @@
+"""FP8 as DeepSeek and Qwen publish it (`quant_method` fp8): E4M3 with one scale per block, most often 128 x 128.
+
+`weight` E4M3 `[out, in]`, `weight_scale_inv` `[out / 128, in / 128]`, by which numbers are multiplied in spite of its name. Without
+`weight_block_size`, `weight_scale` is one number.
+"""
+
+from collections.abc import Mapping
+
+from builder.checkpoint.quantized.fields import Fields
+from builder.checkpoint.quantized.floats import fp8_by_blocks, fp8_by_rows
+from builder.checkpoint.quantized.modules import Found, check_lists, names_run, quantized_modules
+from builder.checkpoint.tensors import Tensor
+from builder.checkpoint.weights import HEAD
+from builder.errors import UnsupportedError
+
+PARTS = ("weight_scale_inv", "weight_scale", "input_scale")
+
+
+def read(fields: Fields, tensors: Mapping[str, Tensor]) -> Found:
+    """Find the layers that are quantized, and their weights.
+
+    Raises:
+        CheckpointError: tensors and config contradict each other.
+        UnsupportedError: it is of a kind that is not implemented.
+    """
+    fields.choice("activation_scheme", ("dynamic", "static"), default="dynamic")
+    fields.choice("fmt", ("e4m3", "float8_e4m3fn"), default="e4m3")
+    block = _block(fields)
+    excluded = fields.names("modules_to_not_convert", "ignored_layers")
+    fields.finish()
+    modules = quantized_modules(tensors, PARTS)
+    check_lists(
+        tensors,
+        modules,
+        is_excluded=lambda name: names_run(excluded, name),
+        is_target=lambda name: f"{name}.weight" != HEAD,
+    )
+    weights = [
+        fp8_by_rows(module, "weight_scale")
+        if block is None
+        else fp8_by_blocks(module, "weight_scale_inv", block)
+        for module in modules
+    ]
+    return Found(modules, weights)
+
+
+def _block(fields: Fields) -> tuple[int, int] | None:
+    value = fields.take("weight_block_size")
+    if value is None:
+        return None
+    if (
+        not isinstance(value, list)
+        or len(value) != 2
+        or not all(type(size) is int and 0 < size <= 1 << 16 for size in value)
+    ):
+        raise UnsupportedError(
+            "quantization_config: weight_block_size must be two sizes, such as [128, 128]"
+        )
+    return value[0], value[1]

@@ -1,0 +1,84 @@
+"""NVIDIA's unified checkpoints (`quant_method` modelopt): FP8 per tensor, per channel or per block, NVFP4, and int8 weights.
+
+`weight_scale` is multiplied by; that of NVFP4 is E4M3 per 16 inputs and itself multiplied by `weight_scale_2`. `input_scale` is the
+fixed scale of a layer's rows.
+"""
+
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+
+from builder.checkpoint.quantized.fields import Fields
+from builder.checkpoint.quantized.floats import (
+    fp8_by_blocks,
+    fp8_by_rows,
+    input_scale,
+    nvfp4,
+    whole_scales,
+)
+from builder.checkpoint.quantized.modules import Found, Module, check_lists, quantized_modules
+from builder.checkpoint.quantized.numbers import numbers
+from builder.checkpoint.quantized_weight import CHANNEL, QuantizedWeight
+from builder.checkpoint.tensors import Tensor
+
+PARTS = ("weight_scale", "weight_scale_2", "input_scale")
+HARMLESS = ("config_groups", "producer", "quant_library", "has_zero_point", "pre_quant_scale")
+"""What the tensors say themselves: a scale before quantization, say, is a tensor that nothing would use."""
+BLOCK = (128, 128)
+
+
+def _int8(module: Module) -> QuantizedWeight:
+    weight, size_out, size_in = module.matrix("weight", ("I8",))
+    scales, read_scales = whole_scales(module, "weight_scale", size_out)
+    return QuantizedWeight(
+        name=weight.name,
+        format="int8",
+        group=CHANNEL,
+        shape=(size_out, size_in),
+        scales_stored=scales.stored,
+        num_bytes=module.num_bytes,
+        load=lambda: (numbers(weight), read_scales()),
+        input_scale=input_scale(module),
+    )
+
+
+def _nvfp4(module: Module) -> QuantizedWeight:
+    return nvfp4(module, "weight", "weight_scale_2", lambda scale: scale)
+
+
+ALGORITHMS: dict[str, Callable[[Module], QuantizedWeight]] = {
+    "fp8": lambda module: fp8_by_rows(module, "weight_scale"),
+    "fp8_per_channel_per_token": lambda module: fp8_by_rows(module, "weight_scale"),
+    "fp8_pb_wo": lambda module: fp8_by_blocks(module, "weight_scale", BLOCK),
+    "nvfp4": _nvfp4,
+    "w4a16_nvfp4": _nvfp4,
+    "w8a16": _int8,
+}
+"""How weights are read, by `quant_algo` in lower case."""
+
+
+def read(fields: Fields, tensors: Mapping[str, Tensor]) -> Found:
+    """Find the layers that are quantized, and their weights.
+
+    Raises:
+        CheckpointError: tensors and config contradict each other.
+        UnsupportedError: it is of a kind that is not implemented.
+    """
+    inner = fields.section("quantization")  # so in hf_quant_config.json, flat in config.json
+    section = inner or fields
+    algorithm = ALGORITHMS[section.choice("quant_algo", tuple(ALGORITHMS))]
+    section.choice("group_size", (16, 128), default=16)
+    section.require_empty("kv_cache_quant_algo", "kv_cache_scheme")
+    excluded = section.names("exclude_modules", "ignore")
+    section.finish(HARMLESS)
+    if inner is not None:
+        fields.finish(HARMLESS)
+    modules = quantized_modules(tensors, PARTS)
+
+    def is_excluded(name: str) -> bool:
+        parts = name.split(".")
+        above = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+        return any(fnmatchcase(one, pattern) for pattern in excluded for one in above)
+
+    check_lists(tensors, modules, is_excluded=is_excluded, is_target=lambda _: True)
+    weights = [algorithm(module) for module in modules]
+    return Found(modules, weights)

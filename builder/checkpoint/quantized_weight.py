@@ -1,0 +1,105 @@
+"""A weight that its checkpoint holds quantized: the numbers and scales as they were published, not yet read.
+
+It knows a format by its name in `builder.quant` and gives the parts that the format's own `pack` would give, so that
+what is compiled from them is the checkpoint bit for bit.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from builder.errors import CheckpointError
+
+Float32 = NDArray[np.float32]
+Parts = tuple[NDArray[Any], ...]
+"""Numbers `[out, in]` and scales `[out, groups]`; then, of uint4, zero points `[out, groups]`; of nvfp4, whose scales are
+E4M3, one float32 `[]` that they are multiplied by."""
+
+CHANNEL = 0
+"""For a group: all inputs of an output share one scale."""
+FORMATS = ("int8", "int4", "uint4", "fp8", "nvfp4")
+SIGNED = ("int4",)
+"""Formats whose scales may be negative: -8 has no counterpart, so the sign of a scale says something."""
+
+
+def num_groups(size_in: int, group: int) -> int:
+    """Count the groups of a row; the last may be shorter."""
+    return -(-size_in // group) if group else 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuantizedWeight:
+    """One weight `[out, in]`, and how to read its parts."""
+
+    name: str
+    """As if it were float: `....weight`."""
+    format: str
+    """One of FORMATS."""
+    group: int
+    """Inputs that share a scale; 0 for one scale per output."""
+    shape: tuple[int, int]
+    scales_stored: str
+    """Number type of the scales in the file."""
+    num_bytes: int
+    """Bytes of all its parts in the file."""
+    load: Callable[[], Parts]
+    """Read the parts without checks; the scheme's own."""
+    input_scale: Callable[[], Float32] | None = None
+    """Read the fixed scale of the rows that it is multiplied with; None where rows are float or scaled as they come."""
+
+    def read(self) -> Parts:
+        """Read numbers and scales exactly as stored; float16 and bfloat16 scales are widened to float32.
+
+        Raises:
+            CheckpointError: a scale is no positive finite number, a number is NaN, or the file became shorter.
+        """
+        parts = self.load()
+        numbers, scales, *rest = parts
+        factors = [scales.astype(np.float32), *(rest if self.format == "nvfp4" else ())]
+        for factor in factors:
+            if not np.isfinite(factor).all():
+                self._refuse("a scale that is infinite or no number")
+            if self.format not in SIGNED and (factor < 0).any():
+                self._refuse("a negative scale")
+        if self.format in ("fp8", "nvfp4") and not np.isfinite(numbers.astype(np.float32)).all():
+            self._refuse("a number that is NaN")
+        for factor in factors:
+            if (factor == 0).any() and self._steps(parts)[self._lost(factor)].any():
+                self._refuse("a scale of 0 before numbers that are not 0")
+        return parts
+
+    def dequantize(self) -> Float32:
+        """Give the float32 weights `[out, in]` that it stands for.
+
+        Raises:
+            CheckpointError: as `read`.
+        """
+        parts = self.read()
+        scales = parts[1].astype(np.float32)
+        if self.format == "nvfp4":
+            scales *= parts[2]
+        weight: Float32 = self._steps(parts) * self._spread(scales)
+        return weight
+
+    def _steps(self, parts: Parts) -> Float32:
+        """Give the numbers less their zero points."""
+        steps: Float32 = parts[0].astype(np.float32)
+        if self.format == "uint4":
+            steps -= self._spread(parts[2].astype(np.float32))
+        return steps
+
+    def _lost(self, factor: Float32) -> NDArray[np.bool_]:
+        """Tell which weights `[out, in]` a factor makes 0."""
+        if factor.ndim == 2:
+            lost: NDArray[np.bool_] = self._spread(factor) == 0
+            return lost
+        return np.full(self.shape, bool(factor == 0))
+
+    def _spread(self, values: Float32) -> Float32:
+        return np.repeat(values, self.group or self.shape[1], axis=1)[:, : self.shape[1]]
+
+    def _refuse(self, what: str) -> None:
+        raise CheckpointError(f"tensor {self.name} has {what}; download the checkpoint again")

@@ -1,0 +1,151 @@
+"""A plan made from what a checkpoint holds quantized already, instead of from options: nothing is quantized twice.
+
+Integers and scales are the checkpoint's. Where a target has no groups of their size, a group becomes several with the same
+scale, which is exact. All other weights stay as they are: bfloat16 where they are stored so, else float32.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from builder.checkpoint.quantized_weight import CHANNEL, QuantizedWeight
+from builder.checkpoint.tensors import Checkpoint
+from builder.checkpoint.weights import EMBEDDING, HEAD
+from builder.errors import UnsupportedError
+from builder.graph.graph import Graph
+from builder.quant import FORMATS
+from builder.quant.groups import Parts, num_groups
+from builder.quant.plan import (
+    BFLOAT16,
+    FLOAT32,
+    Precision,
+    QuantPlan,
+    graph_ends,
+    linear_weights,
+)
+
+GroupsOf = Callable[[str], tuple[int, ...]]
+"""The groups that a target has for a format."""
+
+
+def imported_precision(checkpoint: Checkpoint) -> Precision | None:
+    """Give the precision that most quantized numbers of a checkpoint have; None if it holds floats.
+
+    Raises:
+        UnsupportedError: one has a format that is not implemented.
+    """
+    counts: Counter[Precision] = Counter()
+    for weight in checkpoint.quantized.values():
+        if weight.format not in FORMATS:
+            raise UnsupportedError(
+                f"{weight.name} is {weight.format} ({checkpoint.method}), which is read but not compiled yet; "
+                f"supported: {', '.join(FORMATS)}"
+            )
+        if weight.input_scale is not None:
+            raise UnsupportedError(
+                f"{weight.name} has an input_scale: activations with fixed scales are not supported, only those scaled "
+                "as they come"
+            )
+        counts[Precision(weight.format, weight.group)] += weight.shape[0] * weight.shape[1]
+    return counts.most_common(1)[0][0] if counts else None
+
+
+def refuse_others(found: Precision, quant: str, group: int | None, dtype: str) -> None:
+    """Refuse options that ask for anything but what the checkpoint is.
+
+    Raises:
+        UnsupportedError: they do.
+    """
+    is_other = quant not in ("none", found.name) or group not in (None, found.group)
+    if is_other or dtype != FLOAT32:
+        asked = [f"format {quant}"] if quant != "none" else []
+        asked += [] if group is None else [f"--group {group or 'channel'}"]
+        asked += [] if dtype == FLOAT32 else [f"--dtype {dtype}"]
+        raise UnsupportedError(
+            f"{', '.join(asked)}: the checkpoint is quantized already, to {found.label}, and nothing is quantized "
+            "twice; leave it out, or compile the checkpoint of the same model in float16 or bfloat16"
+        )
+
+
+def regrouped(precision: Precision, groups: tuple[int, ...], name: str) -> Precision:
+    """Give the precision with the largest groups that a target has and that divide its own.
+
+    Raises:
+        UnsupportedError: none does; `name` says whose they are.
+    """
+    fitting = [size for size in groups if size and precision.group % size == 0]
+    if precision.group in groups:
+        return precision
+    if not fitting:
+        allowed = ", ".join(str(size) if size != CHANNEL else "channel" for size in groups)
+        raise UnsupportedError(
+            f"{name} is {precision.name} in groups of {precision.group}, which the target does not run; supported: "
+            f"{allowed}, and multiples of them"
+        )
+    return Precision(precision.name, max(fitting))
+
+
+def float_precision(checkpoint: Checkpoint, name: str) -> Precision:
+    """Give the precision that a weight which is not quantized keeps: float16 needs float32 to be exact."""
+    tensor = checkpoint.tensors.get(name)
+    is_narrow = tensor is not None and tensor.stored == BFLOAT16
+    return Precision(BFLOAT16 if is_narrow else FLOAT32)
+
+
+def precision_of_ends(checkpoint: Checkpoint) -> Precision:
+    """Give the precision of head and embedding table, for estimates."""
+    found = [
+        checkpoint.quantized[name] for name in (HEAD, EMBEDDING) if name in checkpoint.quantized
+    ]
+    if found:
+        return Precision(found[0].format, found[0].group)
+    return float_precision(checkpoint, EMBEDDING)
+
+
+def plan_imported(graph: Graph, checkpoint: Checkpoint, groups_of: GroupsOf) -> QuantPlan:
+    """Give every weight the precision that it has in the checkpoint, and the parts of those that are quantized.
+
+    Raises:
+        UnsupportedError: the target has no groups for one, or one is no weight of a linear layer.
+    """
+    found = imported_precision(checkpoint)
+    assert found is not None, "only for checkpoints that are quantized"
+    names = [str(value.name) for value in (*linear_weights(graph.model), *graph_ends(graph.model))]
+    left = sorted(set(checkpoint.quantized) - set(names))
+    if left:
+        raise UnsupportedError(f"{left[0]} is quantized, but is no weight of a linear layer here")
+    layers: dict[str, Precision] = {}
+    parts: dict[str, Callable[[], Parts]] = {}
+    for name in names:
+        weight = checkpoint.quantized.get(name)
+        if weight is None:
+            layers[name] = float_precision(checkpoint, name)
+            continue
+        own = Precision(weight.format, weight.group)
+        layers[name] = regrouped(own, groups_of(own.name), name)
+        parts[name] = _parts_of(weight, layers[name].group)
+    narrow = {name: precision for name, precision in layers.items() if precision.name != FLOAT32}
+    return QuantPlan(f"{found.label} as in the checkpoint ({checkpoint.method})", narrow, parts)
+
+
+def exact_notes(quantized: Mapping[str, QuantizedWeight], targets: tuple[str, ...]) -> list[str]:
+    """Say where a target can't hold scales as they are stored."""
+    wide = any(weight.scales_stored == FLOAT32 for weight in quantized.values())
+    if "cpu" not in targets or not wide:
+        return []
+    return [
+        "the checkpoint has float32 scales, of which target cpu keeps 11 bits; --target portable keeps all"
+    ]
+
+
+def _parts_of(weight: QuantizedWeight, group: int) -> Callable[[], Parts]:
+    """Read parts with the scales and zero points of smaller groups repeated."""
+
+    def read() -> Parts:
+        numbers, *rest = weight.read()
+        if group == weight.group:
+            return numbers, *rest
+        count = num_groups(weight.shape[1], group)
+        times = weight.group // group if weight.group else count
+        return numbers, *(part.repeat(times, axis=1)[:, :count] for part in rest)
+
+    return read
