@@ -33,13 +33,13 @@ class Thresholds:
 
 DEFAULTS = {
     "float32": Thresholds(1e-5, 1e-4, 0.998, 1.001, 0.95, 0.05),
-    "bfloat16": Thresholds(0.002, 0.02, 0.97, 1.01, 0.75, 0.1),
-    "int8": Thresholds(0.02, 0.15, 0.93, 1.03, 0.6, 0.15),
-    "int4": Thresholds(0.5, 3.0, 0.65, 1.5, 0.2, 0.3),
-    "uint4": Thresholds(0.5, 3.0, 0.65, 1.5, 0.2, 0.3),
+    "bfloat16": Thresholds(0.001, 0.005, 0.98, 1.005, 0.75, 0.1),
+    "int8": Thresholds(0.01, 0.06, 0.94, 1.02, 0.6, 0.15),
+    "int4": Thresholds(0.4, 2.5, 0.68, 1.35, 0.15, 0.35),
+    "uint4": Thresholds(0.4, 2.5, 0.68, 1.35, 0.15, 0.35),
 }
 """By format of the weights."""
-INT8_KV = Thresholds(0.005, 0.05, -0.01, 0.005, -0.05, 0.05)
+INT8_KV = Thresholds(0.002, 0.02, -0.005, 0.003, -0.05, 0.05)
 """What is added where keys and values are int8."""
 
 
