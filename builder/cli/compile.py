@@ -131,11 +131,13 @@ LATER = "Not in this version."
 @click.option(
     "--kv-cache-bytes", type=ByteSize(), help="Memory of the KV pools, such as 512MiB, 2GB or 1g."
 )
-@click.option("--gate", is_flag=True, help="Then judge it by MODEL in float32: verify --against.")
-@click.option("--gate-text", type=click.Path(path_type=Path), metavar="FILE", help="Its --text.")
-@click.option("--gate-tokens", type=click.IntRange(2), metavar="N", help="Its --tokens.")
+@click.option("--gate", is_flag=True, help="Judge the artifact by MODEL in float32 afterwards.")
 @click.option(
-    "--gate-thresholds", type=click.Path(path_type=Path), metavar="FILE", help="Its --thresholds."
+    "--gate-text", type=click.Path(path_type=Path), metavar="FILE", help="Text that the gate reads."
+)
+@click.option("--gate-tokens", type=click.IntRange(2), metavar="N", help="Tokens of it.")
+@click.option(
+    "--gate-thresholds", type=click.Path(path_type=Path), metavar="FILE", help="Its thresholds."
 )
 @click.option("-q", "--quiet", is_flag=True, help="Show neither plan nor progress.")
 def command(**options: Any) -> None:
