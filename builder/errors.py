@@ -11,6 +11,7 @@
     └── WorkError                 the request was right and the work failed (exit code 1)
         ├── BuildError            compiling failed
         ├── EngineError           an engine failed while it ran
+        ├── GateError             an artifact is further from its checkpoint than it may be
         └── ServerError           a server did not start, or ended by itself
 
 Messages never contain prompts or generated text.
@@ -66,6 +67,10 @@ class BuildError(WorkError):
 
 class EngineError(WorkError):
     """An engine failed while it ran."""
+
+
+class GateError(WorkError):
+    """An artifact is further from its checkpoint than its thresholds allow."""
 
 
 class ServerError(WorkError):

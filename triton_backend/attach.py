@@ -92,6 +92,7 @@ def find_place(
         *(() if settings.threads is None else ("--threads", str(settings.threads))),
         *(f"--engine={name}={text}" for name, text in written_options(settings.engine).items()),
         *(() if secret is None else ("--secret-file", str(secret))),
+        *(("--allow-missed-gate",) if settings.allow_missed_gate else ()),
     ]
     return HostPlace(socket, digest, manifest, tuple(command))
 

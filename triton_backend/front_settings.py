@@ -15,7 +15,8 @@ from triton_backend.engine_options import OPTIONS, read_options
 DEPLOYMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 THREADS = re.compile(r"[1-9][0-9]{0,3}")
 NEEDED = ("face", "deployment", "artifact")
-OPTIONAL = ("threads", *OPTIONS)
+SWITCHES = {"true": True, "false": False}
+OPTIONAL = ("threads", "allow_missed_gate", *OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,8 @@ class FrontSettings:
     threads: int | None = None
     """Threads of the engine; None lets it take every core it may use."""
     engine: EngineConfig = field(default_factory=EngineConfig)
+    allow_missed_gate: bool = False
+    """Serve an artifact that missed its quality gate all the same."""
 
 
 def read_settings(parameters: Mapping[str, str]) -> FrontSettings:
@@ -53,10 +56,16 @@ def read_settings(parameters: Mapping[str, str]) -> FrontSettings:
     threads = parameters.get("threads")
     if threads is not None and not THREADS.fullmatch(threads):
         raise UserError(f"the parameter threads must be from 1 to 9999; got {threads[:20]!r}")
+    switch = parameters.get("allow_missed_gate", "false")
+    if switch not in SWITCHES:
+        raise UserError(
+            f"the parameter allow_missed_gate must be true or false; got {switch[:20]!r}"
+        )
     return FrontSettings(
         face=parameters["face"],
         deployment=deployment,
         artifact=artifact,
         threads=None if threads is None else int(threads),
         engine=read_options({name: parameters[name] for name in OPTIONS if name in parameters}),
+        allow_missed_gate=SWITCHES[switch],
     )

@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             grace_s=read.grace,
             engine=tuple(read.engine),
             secret=read.secret_file,
+            allow_missed_gate=read.allow_missed_gate,
         )
         return serve(options, listener)
 
@@ -56,6 +57,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--secret-file", type=Path, help="file of the secret under which callers are signed for"
+    )
+    parser.add_argument(
+        "--allow-missed-gate",
+        action="store_true",
+        help="serve an artifact that missed its quality gate all the same",
     )
     parser.add_argument(
         "--grace",

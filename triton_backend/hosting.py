@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from builder.artifact import manifest as manifests
+from builder.artifact.gate_report import check_gate
 from builder.artifact.store import hash_file, open_artifact
 from builder.errors import EngineError, ForerunError
 from triton_backend.engine_options import read_assignments
@@ -50,6 +51,8 @@ class HostOptions:
     """Settings of the engine, as NAME=VALUE."""
     secret: Path | None = None
     """File of the secret under which callers are signed for; without one nobody shares blocks."""
+    allow_missed_gate: bool = False
+    """Serve an artifact that missed its quality gate all the same."""
 
 
 def serve(options: HostOptions, listener: socket.socket) -> int:
@@ -85,6 +88,12 @@ def _load(options: HostOptions, fronts: Fronts) -> Service:
     config = read_assignments(options.engine)
     secret = None if options.secret is None else read_secret(options.secret)
     artifact = open_artifact(options.artifact)
+    check_gate(
+        artifact.root,
+        artifact.manifest,
+        allow_missed=options.allow_missed_gate,
+        warn=logger.warning,
+    )
     digest = hash_file(artifact.path(manifests.FILE_NAME)).sha256
     model = load_model(artifact, threads=options.threads, config=config)
     hello = Hello(VERSION, digest, model.executor.vocab_size, model.executor.limits)

@@ -17,10 +17,13 @@ from builder.artifact.store import Artifact, check_free
 from builder.checkpoint.tokenizer_files import TokenizerFiles
 from builder.cli.display import Display, display_for
 from builder.cli.failures import printable
+from builder.cli.gate.lines import report_rows
+from builder.cli.gate.running import Gate, GateFiles, judge_artifact, make_gate
 from builder.cli.interruption import stop_signals_interrupt
 from builder.cli.plan import show_plan
 from builder.cli.sizes import ByteSize, format_bytes, format_duration
 from builder.errors import UnsupportedError, UserError, WorkError, unknown_name
+from builder.gate.report import raise_missed
 from builder.limits import LimitOptions
 from builder.quant import FORMATS
 from builder.quant.groups import CHANNEL
@@ -55,6 +58,10 @@ class Options:
     max_num_tokens: int | None
     block_size: int | None
     kv_cache_bytes: int | None
+    gate: bool
+    gate_text: Path | None
+    gate_tokens: int | None
+    gate_thresholds: Path | None
     quiet: bool
 
     @property
@@ -124,12 +131,21 @@ LATER = "Not in this version."
 @click.option(
     "--kv-cache-bytes", type=ByteSize(), help="Memory of the KV pools, such as 512MiB, 2GB or 1g."
 )
+@click.option("--gate", is_flag=True, help="Judge the artifact by MODEL in float32 afterwards.")
+@click.option(
+    "--gate-text", type=click.Path(path_type=Path), metavar="FILE", help="Text that the gate reads."
+)
+@click.option("--gate-tokens", type=click.IntRange(2), metavar="N", help="Tokens of it.")
+@click.option(
+    "--gate-thresholds", type=click.Path(path_type=Path), metavar="FILE", help="Its thresholds."
+)
 @click.option("-q", "--quiet", is_flag=True, help="Show neither plan nor progress.")
 def command(**options: Any) -> None:
     """Compile MODEL ahead of time into one verified artifact.
 
     MODEL is a Hugging Face folder, a GGUF file, or ORG/NAME@REVISION on the Hugging Face hub. Limits that
     are not given are derived from the model; the plan, which is shown first, says what they are.
+    With --gate, exit code 1 may also mean that the artifact is there and missed its quality gate.
     """
     compile_model(Options(**options))
 
@@ -138,7 +154,7 @@ def compile_model(options: Options) -> None:
     """Plan, show, build and report.
 
     Raises:
-        ForerunError: the request is refused, or the build failed or was interrupted.
+        ForerunError: the request is refused, the build failed or was interrupted, or the gate was missed.
     """
     started = time.monotonic()
     request = request_from(options)
@@ -148,11 +164,33 @@ def compile_model(options: Options) -> None:
     refuse_unservable(plan.checkpoint.tokenizer)
     destination = options.output or Path(plan.default_name)
     check_free(destination, replace_existing=options.force)
+    gate = gate_from(options, plan)
     display = display_for(quiet=options.quiet)
     show_plan(plan, destination, display)
     artifact = build(plan, destination, display=display, replace_existing=options.force)
     took = format_duration(time.monotonic() - started)
     click.echo(printable(f"{destination}: {format_bytes(size_of(artifact))} in {took}"))
+    if gate is not None:
+        report = judge_artifact(destination, gate, display=display)
+        display.facts("Quality gate", report_rows(report))
+        raise_missed(report)
+
+
+def gate_from(options: Options, plan: pipeline.BuildPlan) -> Gate | None:
+    """Give the gate that is asked for; None without one.
+
+    Raises:
+        UserError: its options contradict others, or a file of it can't be used.
+    """
+    files = GateFiles(options.gate_text, options.gate_tokens, options.gate_thresholds)
+    if not options.gate and files != GateFiles():
+        raise UserError("--gate-text, --gate-tokens and --gate-thresholds go with --gate; add it")
+    if not options.gate:
+        return None
+    if len(plan.targets) > 1:
+        raise UserError("--gate judges one engine; compile for each --target by itself")
+    precision = plan.request.options.precision.label
+    return make_gate(options.model, precision, plan.kv, files=files)
 
 
 def request_from(options: Options) -> pipeline.CompileRequest:

@@ -1,11 +1,15 @@
 """`builder deploy`: write an artifact into a Triton model repository, complete, with nothing to edit."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
+from builder.artifact.gate_report import check_gate
+from builder.artifact.store import read_manifest
+from builder.cli.display import display_on
 from builder.cli.failures import printable
 from builder.cli.interruption import stop_signals_interrupt
 from builder.cli.numeric import COUNT, FiniteRange
@@ -34,6 +38,7 @@ class Options:
     common_prefix: tuple[str, ...]
     speculate: bool
     max_draft_tokens: int
+    allow_missed_gate: bool
     force: bool
 
     @property
@@ -64,7 +69,14 @@ class Options:
         """
         root = self.artifact.resolve()
         name = root.name if self.name is None else self.name
-        return Deployment(name, self.vllm_name, root, self.threads, self.engine)
+        return Deployment(
+            name,
+            self.vllm_name,
+            root,
+            self.threads,
+            self.engine,
+            allow_missed_gate=self.allow_missed_gate,
+        )
 
 
 @click.command(short_help="Write an artifact into a Triton model repository.")
@@ -143,6 +155,11 @@ class Options:
     metavar="N",
     help="Tokens drafted per answer and step.",
 )
+@click.option(
+    "--allow-missed-gate",
+    is_flag=True,
+    help="Serve an artifact that missed its quality gate all the same.",
+)
 @click.option("--force", is_flag=True, help="Replace what the deployment NAME has in REPO.")
 def command(**options: Any) -> None:
     """Deploy the artifact in DIR as models of the Triton model repository REPO.
@@ -152,6 +169,12 @@ def command(**options: Any) -> None:
     """
     asked = Options(**options)
     deployment = asked.deployment
+    check_gate(
+        deployment.artifact,
+        read_manifest(deployment.artifact),
+        allow_missed=asked.allow_missed_gate,
+        warn=display_on(sys.stderr).note,
+    )
     with stop_signals_interrupt():
         deploy(asked.repository, deployment, replace_existing=asked.force)
     click.echo(printable(f"{asked.repository}: {' and '.join(deployment.faces)}"))

@@ -13,6 +13,8 @@ from typing import Any, BinaryIO
 
 import click
 
+from builder.artifact.gate_report import check_gate
+from builder.artifact.store import read_manifest
 from builder.cli.discreet import DiscreetCommand
 from builder.cli.display import Silence, TerminalDisplay, display_on
 from builder.cli.outputs import JsonOutput, TextOutput
@@ -60,6 +62,7 @@ class Options:
     ignore_eos: bool
     target: str | None
     threads: int | None
+    allow_missed_gate: bool
     stats: bool
     as_json: bool
 
@@ -150,6 +153,9 @@ class Options:
 @click.option("--ignore-eos", is_flag=True, help="Go on after the model's own end tokens.")
 @click.option("--target", metavar="NAME", help="Engine to run.  [default: the artifact's first]")
 @click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Threads of the engine.")
+@click.option(
+    "--allow-missed-gate", is_flag=True, help="Run an artifact that missed its quality gate."
+)
 @click.option("--stats", is_flag=True, help="Show TTFT and tokens/s on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object an answer and line.")
 def command(**options: Any) -> None:
@@ -170,6 +176,12 @@ def generate(options: Options, stdin: BinaryIO, stdout: BinaryIO) -> None:
     refuse_two_runtimes()
     refuse_misplaced(options)
     refuse_contradictions(options)
+    check_gate(
+        options.artifact,
+        read_manifest(options.artifact),
+        allow_missed=options.allow_missed_gate,
+        warn=display_on(sys.stderr).note,
+    )
     params, prompts = options.params, read_prompts(options.prompts, stdin)
     started = time.perf_counter()
     loading = TerminalDisplay(sys.stderr, keep_bars=False) if sys.stderr.isatty() else Silence()

@@ -1,7 +1,8 @@
-"""`builder verify`: prove that an artifact is whole, and that its answers do not depend on how it is served.
+"""`builder verify`: prove that an artifact is whole, that its answers do not depend on how it is served, how good it is.
 
 Files are always checked. With `--determinism`, the same requests are served in many ways on the artifact's
-own engine, and token ids and the bits of logprobs are compared.
+own engine, and token ids and the bits of logprobs are compared. With `--against`, its engine is held against
+the checkpoint in float32.
 """
 
 import json
@@ -12,10 +13,12 @@ from typing import Any
 
 import click
 
+from builder.artifact import gate_report
 from builder.artifact.store import read_manifest
 from builder.cli.determinism.cases import TEXT, make_cases
 from builder.cli.determinism.permutations import PERMUTATIONS, Outcome, Proof
 from builder.cli.display import Display, Rows, display_for, display_on
+from builder.cli.gate.lines import report_rows
 from builder.cli.inspect import verify_files
 from builder.cli.runtimes import refuse_two_runtimes
 from builder.cli.session import open_session
@@ -32,6 +35,10 @@ class Options:
 
     artifact: Path
     determinism: bool
+    against: str | None
+    tokens: int | None
+    text: Path | None
+    thresholds: Path | None
     prompts: int | None
     max_tokens: int | None
     target: str | None
@@ -46,6 +53,29 @@ class Options:
     "--determinism",
     is_flag=True,
     help="Serve the same prompts in many ways and compare token ids and bits of logprobs.",
+)
+@click.option(
+    "--against",
+    metavar="CHECKPOINT",
+    help="Judge the engine by this model in float32: the quality gate.",
+)
+@click.option(
+    "--tokens",
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="Tokens of the text that are read.  [default: all]",
+)
+@click.option(
+    "--text",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Text to read.  [default: Forerun's own]",
+)
+@click.option(
+    "--thresholds",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="JSON or TOML of thresholds that differ from the format's.",
 )
 @click.option(
     "--prompts",
@@ -79,12 +109,94 @@ def verify(options: Options) -> None:
 
     Raises:
         ArtifactError: a file is missing, altered, or not named by the manifest.
+        UserError: options contradict each other, or the proof can't be made.
+        EngineError: an answer differs.
+        GateError: a threshold of the quality gate was missed.
+    """
+    refuse_misplaced(options)
+    if options.against is not None:
+        verify_quality(options, options.against)
+    elif options.determinism:
+        verify_determinism(options)
+    else:
+        verify_files_alone(options)
+
+
+OWNERS = {
+    "prompts": ("--determinism",),
+    "max_tokens": ("--determinism",),
+    "tokens": ("--against",),
+    "text": ("--against",),
+    "thresholds": ("--against",),
+    "target": ("--determinism", "--against"),
+    "threads": ("--determinism", "--against"),
+}
+"""Options and the proofs that they belong to."""
+
+
+def refuse_misplaced(options: Options) -> None:
+    """Refuse two proofs at once, and options that would have no effect.
+
+    Raises:
+        UserError: names the option, and what it goes with.
+    """
+    asked = {"--determinism": options.determinism, "--against": options.against is not None}
+    if all(asked.values()):
+        raise UserError("--determinism and --against are two proofs; run one after the other")
+    for name, owners in OWNERS.items():
+        if getattr(options, name) is not None and not any(asked[owner] for owner in owners):
+            flag = "--" + name.replace("_", "-")
+            raise UserError(f"{flag} has no effect here; it goes with {' or '.join(owners)}")
+
+
+def verify_files_alone(options: Options) -> None:
+    """Check the files.
+
+    Raises:
+        ArtifactError: a file is missing, altered, or not named by the manifest.
+    """
+    manifest = read_manifest(options.artifact)
+    verify_files(options.artifact, manifest)
+    if options.as_json:
+        click.echo(json.dumps({"artifact": str(options.artifact), "files": len(manifest.files)}))
+
+
+def verify_quality(options: Options, checkpoint: str) -> None:
+    """Judge the artifact by its checkpoint, print the figures and leave them in the artifact.
+
+    Raises:
+        UserError: the artifact, the checkpoint or a file can't be used.
+        GateError: a threshold was missed.
+    """
+    # Only here: compiling the reference needs onnx, which takes a second to import.
+    from builder.cli.gate.running import GateFiles, judge_artifact, make_gate  # noqa: PLC0415
+    from builder.gate.report import raise_missed  # noqa: PLC0415
+
+    refuse_two_runtimes()
+    manifest = read_manifest(options.artifact)
+    files = GateFiles(options.text, options.tokens, options.thresholds)
+    gate = make_gate(checkpoint, manifest.engines[0].requested, manifest.kv, files=files)
+    found = judge_artifact(
+        options.artifact,
+        gate,
+        display=display_for(quiet=options.quiet),
+        target=options.target,
+        threads=options.threads,
+    )
+    if options.as_json:
+        click.echo(gate_report.encode(found), nl=False)
+    else:
+        display_on(sys.stdout).facts(str(options.artifact), report_rows(found))
+    raise_missed(found)
+
+
+def verify_determinism(options: Options) -> None:
+    """Serve the same requests in many ways, and print what was found.
+
+    Raises:
         UserError: the artifact's limits leave no room for the proof, or some way did not come about.
         EngineError: an answer differs.
     """
-    if not options.determinism:
-        verify_files_alone(options)
-        return
     refuse_two_runtimes()
     display = display_for(quiet=options.quiet)
     with open_session(
@@ -96,23 +208,6 @@ def verify(options: Options) -> None:
     else:
         display_on(sys.stdout).facts(str(options.artifact), rows(outcomes))
     raise_unproved(outcomes)
-
-
-def verify_files_alone(options: Options) -> None:
-    """Check the files, and refuse options that would have no effect.
-
-    Raises:
-        ArtifactError: a file is missing, altered, or not named by the manifest.
-        UserError: one of them is given.
-    """
-    for name in ("prompts", "max_tokens", "target", "threads"):
-        if getattr(options, name) is not None:
-            flag = "--" + name.replace("_", "-")
-            raise UserError(f"{flag} is about running the engine; add --determinism to run it")
-    manifest = read_manifest(options.artifact)
-    verify_files(options.artifact, manifest)
-    if options.as_json:
-        click.echo(json.dumps({"artifact": str(options.artifact), "files": len(manifest.files)}))
 
 
 def prove(model: LoadedModel, options: Options, display: Display) -> list[Outcome]:

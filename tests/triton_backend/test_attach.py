@@ -189,6 +189,14 @@ def test_the_host_is_told_what_to_serve(tiny_artifact: Path, tmp_path: Path) -> 
     )
 
 
+def test_the_host_is_told_that_a_missed_gate_is_allowed(
+    tiny_artifact: Path, tmp_path: Path
+) -> None:
+    asked = replace(settings(tiny_artifact), allow_missed_gate=True)
+    place = find_place(asked, server="7", folder=tmp_path)
+    assert place.command[-1] == "--allow-missed-gate"
+
+
 def test_an_artifact_that_is_missing_is_told_before_any_host_starts(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="there is no artifact at"):
         find_place(settings(tmp_path / "gone"), server="7", folder=tmp_path)

@@ -18,6 +18,12 @@ def test_all_parameters_are_read() -> None:
     assert engine == EngineConfig(policy="fair", prefix_reuse=False)
 
 
+def test_a_missed_gate_is_allowed_only_where_it_says_so() -> None:
+    assert not read_settings(GOOD).allow_missed_gate
+    assert read_settings({**GOOD, "allow_missed_gate": "true"}).allow_missed_gate
+    assert not read_settings({**GOOD, "allow_missed_gate": "false"}).allow_missed_gate
+
+
 @pytest.mark.parametrize("name", list(GOOD))
 def test_a_missing_one_is_named(name: str) -> None:
     for parameters in ({**GOOD, name: ""}, {k: v for k, v in GOOD.items() if k != name}):
@@ -35,6 +41,7 @@ def test_a_missing_one_is_named(name: str) -> None:
         ({"threads": "-1"}, "got '-1'"),
         ({"threads": "two"}, "got 'two'"),
         ({"threads": ""}, "got ''"),
+        ({"allow_missed_gate": "yes"}, "allow_missed_gate must be true or false; got 'yes'"),
         ({"artifact": "models/chat"}, "artifact must be an absolute path; got models/chat"),
         ({"deployment": "a/b"}, "deployment must be 1 to 128 letters.*; got 'a/b'"),
         ({"deployment": "-a"}, "deployment must be"),

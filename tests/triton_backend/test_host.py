@@ -13,6 +13,7 @@ import pytest
 
 from builder.artifact.store import open_artifact
 from tests.triton_backend.calls import PATIENCE_S
+from tests.triton_backend.gated import write_missed_report
 from triton_backend import hosting
 from triton_backend.link import Link
 from triton_backend.loading import load_model
@@ -194,6 +195,50 @@ def test_an_altered_artifact_is_told_and_never_loaded(
     assert code == 2
     assert failed.message in log
     assert "Traceback" not in log
+
+
+@pytest.fixture
+def missed(tiny_artifact: Path, tmp_path: Path) -> Path:
+    """An artifact whose report says that it missed its gate."""
+    copy = shutil.copytree(tiny_artifact, tmp_path / "copy", copy_function=shutil.copyfile)
+    write_missed_report(copy)
+    return copy
+
+
+def test_an_artifact_that_missed_its_gate_is_told_and_never_loaded(start, missed: Path) -> None:
+    host = start(artifact=missed)
+    failed = host.connect().receive()
+    assert isinstance(failed, Failed)
+    assert failed.message.startswith(f"{missed} missed its quality gate: kl_mean 9, at most 1;")
+    assert failed.exit_code == 2
+    code, log = host.wait()
+    assert code == 2
+    assert "Traceback" not in log
+
+
+def test_it_is_served_with_a_warning_where_that_is_allowed(start, missed: Path) -> None:
+    host = start("--allow-missed-gate", artifact=missed)
+    link = host.join()
+    link.send(submit(1))
+    assert len(answer(link)) == 5
+    link.send(Leave())
+    assert "WARNING" in (log := host.wait()[1])
+    assert "missed its quality gate: kl_mean 9, at most 1; it runs all the same" in log
+
+
+def test_a_report_of_another_artifact_is_ignored_with_a_warning(start, missed: Path) -> None:
+    write_missed_report(missed, digest="00")
+    host = start(artifact=missed)
+    link = host.join()
+    link.send(Leave())
+    assert "is about another artifact and does not count" in host.wait()[1]
+
+
+def test_a_broken_report_is_refused(start, missed: Path) -> None:
+    (missed / "reports" / "gate.json").write_text("{")
+    failed = start("--allow-missed-gate", artifact=missed).connect().receive()
+    assert isinstance(failed, Failed)
+    assert failed.message.startswith("reports/gate.json can't be read: ")
 
 
 def test_a_failure_that_nobody_foresaw_is_told_in_one_line(

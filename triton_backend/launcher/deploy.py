@@ -41,6 +41,8 @@ class Deployment:
     threads: int | None = None
     """Threads of the engine; None lets it take every core it may use."""
     engine: EngineConfig = field(default_factory=EngineConfig)
+    allow_missed_gate: bool = False
+    """Serve the artifact even if it missed its quality gate."""
 
     @property
     def faces(self) -> Mapping[str, str]:
@@ -52,7 +54,9 @@ class Deployment:
         threads = {} if self.threads is None else {"threads": str(self.threads)}
         artifact = str(self.artifact.resolve())
         engine = written_options(self.engine)
-        return {"face": face, "deployment": self.name, "artifact": artifact, **threads, **engine}
+        gate = {"allow_missed_gate": "true"} if self.allow_missed_gate else {}
+        named = {"face": face, "deployment": self.name, "artifact": artifact}
+        return {**named, **threads, **gate, **engine}
 
 
 UNKNOWN = ""

@@ -3,17 +3,21 @@
 Triton says it too late, and one file that it can't read takes all other models down.
 """
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from builder.artifact.gate_report import check_gate
 from builder.artifact.store import read_manifest
 from builder.errors import ArtifactError, UserError
 from triton_backend.front_settings import FrontSettings, read_settings
 from triton_backend.launcher.config_file import AGAIN, ConfigFile, read_config
 from triton_backend.launcher.names import check_model_name
 from triton_backend.model_config import model_config
+
+logger = logging.getLogger(__name__)
 
 MODEL_PY = "1/model.py"
 MODEL_PY_TEXT = '''\
@@ -105,12 +109,18 @@ def problems_of(front: Front, file: ConfigFile) -> Iterator[str]:
     """Find what keeps a front from being served."""
     if not has_our_code(file.path.parent):
         yield f"{file.path.parent / MODEL_PY} is missing or was changed; {AGAIN}"
+    settings = front.settings
     try:
-        read_manifest(front.settings.artifact)
+        check_gate(
+            settings.artifact,
+            read_manifest(settings.artifact),
+            allow_missed=settings.allow_missed_gate,
+            warn=logger.warning,
+        )
     except ArtifactError as error:
         yield file.problem("artifact", str(error))
     try:
-        face, parameters = front.settings.face, file.parameters
+        face, parameters = settings.face, file.parameters
         written = model_config(face, model_name=front.model, parameters=parameters)
     except UserError as error:
         yield file.problem("face", str(error))

@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.progress import track
 from transformers import AutoModelForCausalLM
 
-from builder.artifact.step import RowAsks, StepTensors
 from builder.artifact.store import Artifact, read_manifest
+from builder.gate.figures import judge
+from builder.gate.reading import read_rows, rows_per_step
 from builder.targets import open_executor
 from likelihood.text import Tokens
 
@@ -28,14 +29,6 @@ class Reading:
     """`[chunks, chunk - 1]` natural logarithms of the probability of the token that comes."""
     choices: Tokens
     """`[chunks, chunk - 1]` likeliest tokens."""
-
-
-def judge(logits: Float32, coming: Tokens) -> tuple[Float32, Tokens]:
-    """Give log-likelihoods of the coming tokens `[R]` and choices, from logits `[R, V]`."""
-    top = logits.max(axis=1)
-    sums = np.log(np.exp(logits - top[:, None]).sum(axis=1)) + top
-    found = logits[np.arange(len(coming)), coming] - sums
-    return found.astype(np.float32), logits.argmax(axis=1).astype(np.int32)
 
 
 def read_all(name: str, chunks: Tokens, read: Callable[[Tokens], Iterable[Float32]]) -> Reading:
@@ -67,26 +60,10 @@ def read_reference(checkpoint: Path, chunks: Tokens) -> Reading:
 def read_artifact(root: Path, chunks: Tokens, threads: int) -> Reading:
     """Read with the executor of an artifact, as many rows a step as may have logits."""
     executor = open_executor(Artifact(root, read_manifest(root)), threads=threads)
-    size = executor.kv.block_size
-    blocks = 1 + np.arange(-(-chunks.shape[1] // size), dtype=np.int32)
-    rows = min(executor.limits.max_logit_rows, executor.limits.max_num_tokens)
+    num_rows = rows_per_step(executor)
 
     def read(chunk: Tokens) -> Iterable[Float32]:
-        for first in range(0, len(chunk), rows):
-            places = np.arange(first, min(first + rows, len(chunk)), dtype=np.int32)
-            num = len(places)
-            step = StepTensors(
-                token_ids=chunk[places],
-                positions=places,
-                query_start=np.array([0, num], np.int32),
-                seq_lens=np.array([first + num], np.int32),
-                block_tables=blocks[None, None],
-                slot_mapping=(blocks[places // size] * size + places % size)[None],
-                logit_rows=np.arange(num, dtype=np.int32),
-                block_copies=np.zeros((0, 3), np.int32),
-            )
-            result = executor.execute(step, RowAsks(0, np.zeros(num, np.float32)))
-            yield np.stack([result.full_row(row) for row in range(num)])
+        return read_rows(executor, chunk, num_rows)
 
     reading = read_all(root.resolve().name, chunks, read)
     executor.close()

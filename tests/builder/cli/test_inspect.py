@@ -25,6 +25,7 @@ engines/portable/rank0.onnx + weights/rank0.safetensors
   chat template  present
   files          3, 5.01 kB
   made by        forerun 0.1.0; numpy 1.26.4, onnx 1.21.0
+  quality gate   none
 """
 
 

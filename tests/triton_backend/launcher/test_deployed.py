@@ -1,11 +1,13 @@
 """A repository is read back, and whatever would keep it from being served is found without a server."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from builder.errors import UserError
+from tests.triton_backend.gated import write_missed_report
 from triton_backend.launcher.deploy import Deployment, deploy
 from triton_backend.launcher.deployed import MODEL_PY, read_repository
 
@@ -113,6 +115,22 @@ def test_an_artifact_that_was_moved_is_named_at_its_line(
     line = (repository / "tiny" / "config.pbtxt").read_text().splitlines()
     number = next(i for i, text in enumerate(line, 1) if 'key: "artifact"' in text)
     assert told.startswith(f"{number}: artifact: there is no artifact at /nowhere")
+
+
+def test_an_artifact_that_missed_its_gate_is_a_problem_unless_it_is_allowed(
+    repository: Path, deployment: Deployment, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(deployment.artifact, tmp_path / "copy")
+    write_missed_report(copy)
+    missed = replace(deployment, artifact=copy)
+    deploy(repository, missed, replace_existing=True)
+    problems = read_repository(repository).problems
+    assert len(problems) == 2
+    assert f"artifact: {copy} missed its quality gate: kl_mean 9, at most 1" in problems[0]
+    deploy(repository, replace(missed, allow_missed_gate=True), replace_existing=True)
+    read = read_repository(repository)
+    assert read.problems == ()
+    assert all(front.settings.allow_missed_gate for front in read.fronts)
 
 
 def test_code_that_is_missing_or_changed_is_named(repository: Path) -> None:

@@ -1,0 +1,1 @@
+"""The quality gate as commands run it. Of builder, the command line alone turns text into tokens."""

@@ -1,0 +1,49 @@
+"""The float32 reference: the same checkpoint, compiled in a folder that goes when it has been asked."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from builder import pipeline
+from builder.artifact.store import Artifact
+from builder.errors import UnsupportedError, UserError
+from builder.limits import LimitOptions
+from builder.pipeline import BuildPlan, CompileRequest, Progress
+
+NUM_SEQS = 32
+"""Also the rows of logits in a step."""
+NUM_TOKENS = 128
+
+
+@contextlib.contextmanager
+def compiled_reference(
+    model: str, judged: Artifact, *, max_seq_len: int, progress: Progress
+) -> Iterator[Artifact]:
+    """Compile a checkpoint in float32, in a temporary folder beside the artifact that is judged.
+
+    Raises:
+        UserError: the checkpoint can't be read or compiled, or has other tokens than the artifact.
+        BuildError: the disk is full, or the engine does not run.
+    """
+    plan = _plan(
+        model,
+        LimitOptions(max_seq_len=max_seq_len, max_num_seqs=NUM_SEQS, max_num_tokens=NUM_TOKENS),
+    )
+    theirs, ours = plan.config.vocab_size, judged.manifest.model.vocab_size
+    if theirs != ours:
+        raise UserError(
+            f"{model} has a vocabulary of {theirs}, {judged.root} one of {ours}: they are different models; "
+            "name the checkpoint that the artifact was compiled from"
+        )
+    root = judged.root.resolve()
+    with tempfile.TemporaryDirectory(prefix=f".{root.name}.reference-", dir=root.parent) as folder:
+        yield pipeline.build(plan, Path(folder) / "float32", progress=progress)
+
+
+def _plan(model: str, limits: LimitOptions) -> BuildPlan:
+    """Plan for target cpu; for portable where the library of the first is missing, or it can't run the model."""
+    try:
+        return pipeline.plan(CompileRequest(model, targets=("cpu",), limits=limits))
+    except UnsupportedError:
+        return pipeline.plan(CompileRequest(model, targets=("portable",), limits=limits))

@@ -1,0 +1,105 @@
+"""What an artifact may lose against float32: defaults per format, and what a file says instead.
+
+Defaults hold for a format's own groups. They were set from SmolLM2-135M, a small model, which loses more than large ones do.
+"""
+
+import json
+import math
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from builder.artifact.config import KVGeometry
+from builder.errors import UnsupportedError, UserError, unknown_name
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Bounds of the figures of a gate; a figure on its bound is met."""
+
+    max_kl_mean: float
+    """Nats a token."""
+    max_kl_p99: float
+    """Of the worst token in a hundred."""
+    min_agreement: float
+    max_perplexity_ratio: float
+    min_answers_equal: float
+    """Share of the questions."""
+    max_answers_lost: float
+    """Share of the questions by which fewer answers are right than the reference's."""
+
+
+DEFAULTS = {
+    "float32": Thresholds(1e-5, 1e-4, 0.998, 1.001, 0.95, 0.05),
+    "bfloat16": Thresholds(0.001, 0.005, 0.98, 1.005, 0.75, 0.1),
+    "int8": Thresholds(0.01, 0.06, 0.94, 1.02, 0.6, 0.15),
+    "int4": Thresholds(0.4, 2.5, 0.68, 1.35, 0.15, 0.35),
+    "uint4": Thresholds(0.4, 2.5, 0.68, 1.35, 0.15, 0.35),
+}
+"""By format of the weights."""
+INT8_KV = Thresholds(0.002, 0.02, -0.005, 0.003, -0.05, 0.05)
+"""What is added where keys and values are int8."""
+
+
+def kv_format(kv: KVGeometry) -> str:
+    """Name the precision of keys and values."""
+    return ", ".join(dict.fromkeys(group.dtype for group in kv.groups))
+
+
+def default_thresholds(requested: str, kv: str) -> Thresholds:
+    """Give the thresholds of a precision that was asked for, such as `int8-g32`, with keys and values in `kv`.
+
+    Raises:
+        UnsupportedError: its format has none.
+    """
+    name = requested.partition("-")[0]
+    if name not in DEFAULTS:
+        raise UnsupportedError(
+            f"format {name} has no default thresholds; known are those of {', '.join(DEFAULTS)}"
+        )
+    found = DEFAULTS[name]
+    if kv != "int8":
+        return found
+    names = [each.name for each in fields(Thresholds)]
+    return Thresholds(**{name: getattr(found, name) + getattr(INT8_KV, name) for name in names})
+
+
+def read_thresholds(path: Path, defaults: Thresholds) -> Thresholds:
+    """Read a JSON or TOML file of some thresholds by name; those that it leaves out are as in `defaults`.
+
+    Raises:
+        UserError: it can't be read, or a name is unknown, or a value is no number from 0 on.
+    """
+    known = [each.name for each in fields(Thresholds)]
+    given = _table(path)
+    for name, value in given.items():
+        if name not in known:
+            raise UserError(f"{path}: {unknown_name('threshold', name, known)}")
+        if not _is_bound(value):
+            raise UserError(f"{path}: {name} must be a number from 0 on; got {str(value)[:40]}")
+    return replace(defaults, **{name: float(value) for name, value in given.items()})
+
+
+READERS: dict[str, Callable[[str], Any]] = {".json": json.loads, ".toml": tomllib.loads}
+
+
+def _table(path: Path) -> dict[str, Any]:
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        raise UserError(f"--thresholds {path} is neither .json nor .toml; rename it by what it is")
+    try:
+        given = reader(path.read_text("utf-8"))
+    except OSError as error:
+        raise UserError(f"--thresholds {path} can't be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:  # of both readers, and of text that is not UTF-8
+        raise UserError(f"--thresholds {path} is no valid {path.suffix[1:]}: {error}") from error
+    if not isinstance(given, dict):
+        raise UserError(f"--thresholds {path} must be one object of names and numbers")
+    return given
+
+
+def _is_bound(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value) and value >= 0
