@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from builder.artifact.config import ELEMENT_BYTES, KVGeometry, Limits, ModelConfig
 from builder.errors import UserError
-from builder.quant import FORMATS
-from builder.quant.plan import Precision
+from builder.quant import FORMATS, is_emulated
+from builder.quant.plan import FLOAT32, Precision
 
 DEFAULT_BLOCK_SIZE = 16
 DEFAULT_NUM_SEQS = 32
@@ -102,6 +102,8 @@ SCALE_BYTES = {"cpu": 2}
 
 def estimate(config: ModelConfig, limits: Limits, precision: Precision, *, target: str) -> Estimate:
     """Estimate a build for one target from the model's sizes."""
+    if is_emulated(precision.name, target):
+        precision = Precision(FLOAT32)  # as which its numbers are stored
     rules = FORMATS.get(precision.name)
     head_group = rules.HEAD_GROUP if rules and precision.name != rules.HEAD else precision.group
     linear = _count_linear(config, precision.group or 1, target)

@@ -5,7 +5,7 @@ work in a hidden folder and renames it when all of it is complete.
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -25,7 +25,7 @@ from builder.checkpoint.weights import WeightReader, has_tied_head
 from builder.errors import BuildError, CheckpointError, UnsupportedError, UserError
 from builder.limits import Estimate, LimitOptions
 from builder.package import record_source, write_tokenizer
-from builder.quant import FORMATS
+from builder.quant import FORMATS, is_emulated
 from builder.quant.apply import quantize
 from builder.quant.plan import plan_quantization
 from builder.quant.rotate import rotate
@@ -107,8 +107,19 @@ def plan(request: CompileRequest, *, shows_bars: bool = False) -> BuildPlan:
         kv=kv,
         targets=chosen,
         estimate=limits.estimate(config, found, request.options.precision, target=first),
-        notes=_notes(checkpoint),
+        notes=(*_emulations(request.options, names), *_notes(checkpoint)),
     )
+
+
+def _emulations(options: TargetOptions, names: tuple[str, ...]) -> Iterator[str]:
+    """Say which targets compute a format in float32."""
+    name = options.precision.name
+    for target in names:
+        if is_emulated(name, target):
+            yield (
+                f"target {target} emulates {name}: its exact numbers are stored as float32 and multiplied in float32, to "
+                "measure its accuracy and not for speed"
+            )
 
 
 def _notes(checkpoint: Checkpoint) -> tuple[str, ...]:
