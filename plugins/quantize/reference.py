@@ -22,11 +22,11 @@ def quantize(rows: Float32, group: int) -> tuple[NDArray[np.int8], Float32]:
 
 def quantize_dynamic(rows: Float32) -> Float32:
     """Give rows `[T, width]` rounded to E4M3, each with a scale of its own, and multiplied by it again."""
-    peaks = np.abs(rows).max(axis=1, keepdims=True)
-    scales = np.maximum(peaks / np.float32(LARGEST_E4M3), np.float32(LEAST_SCALE))
     is_poisoned = ~np.isfinite(rows).all(axis=1, keepdims=True)
-    clean = np.where(is_poisoned, np.float32(0), rows / np.where(is_poisoned, np.inf, scales))
-    rounded = to_e4m3(clean.astype(np.float32)) * scales
+    clean = np.where(is_poisoned, np.float32(0), rows)
+    peaks = np.abs(clean).max(axis=1, keepdims=True)
+    scales = np.maximum(peaks / np.float32(LARGEST_E4M3), np.float32(LEAST_SCALE))
+    rounded = to_e4m3(clean / scales) * scales
     return np.where(is_poisoned, np.float32(np.nan), rounded).astype(np.float32)
 
 

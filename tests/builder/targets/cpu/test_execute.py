@@ -42,9 +42,7 @@ WIDENED = ("float32", "fp8-weight-only", "nvfp4", "mxfp4")
 BUILDS = [
     (kind, shape)
     for kind in KINDS
-    for shape in (
-        SOME if ("-" in kind and kind != "kv-int8") or kind in WIDENED[1:] else SHAPES
-    )
+    for shape in (SOME if ("-" in kind and kind != "kv-int8") or kind in WIDENED[1:] else SHAPES)
 ]
 
 
