@@ -11,10 +11,11 @@ from builder.artifact.store import Artifact
 from builder.quant import FORMATS, is_emulated
 from builder.targets.cpu import native
 from builder.targets.cpu.execute import CpuExecutor
-from builder.targets.cpu.plan import Code, Form
+from builder.targets.cpu.plan import Code, Epilogue, Form
 from plugins.quantize.reference import quantize_dynamic
 from tests.builder.targets.cpu.plan_runner import BUFFER, HEADER, NAMES, OPERATION, PlanRunner
 from tests.builder.targets.cpu.test_bad_plans import PlanBytes
+from tests.builder.targets.cpu.variants import activations, compile_variant, layer_norms, ungated
 from tests.built import compile_model
 from tests.models import tiny_llama
 from tests.paged_runner import PagedRunner
@@ -51,6 +52,21 @@ def test_rows_are_rounded_by_norms_and_behind_what_writes_parts_of_a_row(fp8: Ar
     for op in runner.operations:
         if op["code"] == Code.LINEAR and op["rows"] == 0:
             assert forms[op["input"]] == Form.E4M3
+
+
+def test_activations_without_a_gate_and_layer_norms_are_rounded_too(tmp_path: Path) -> None:
+    rewrites = [layer_norms, activations("Gelu"), ungated]
+    built = compile_variant(tmp_path, rewrites, sizes=SIZES, quant="fp8", max_num_seqs=64)
+    runner, tokens = PlanRunner(built), list(range(60))
+    for before, op in zip(runner.operations, runner.operations[1:], strict=False):
+        if before["epilogue"] == Epilogue.ACTIVATE:
+            assert (op["code"], op["input"]) == (Code.QUANTIZE, before["output"])
+    executor = CpuExecutor(built, built.manifest.engines[0], num_threads=2)
+    got, want = PagedRunner(executor).whole(tokens), runner.logits(tokens)
+    executor.close()
+    # A number that lies between two steps of a rounding may go either way.
+    assert np.corrcoef(got.ravel(), want.ravel())[0, 1] > 0.998
+    assert np.abs(got - want).mean() < 0.06 * want.std()
 
 
 @pytest.mark.parametrize("name", ["fp8-weight-only", "nvfp4", "mxfp4"])
