@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from builder.artifact.config import ELEMENT_BYTES, KVGeometry, Limits, ModelConfig
 from builder.errors import UserError
-from builder.quant import FORMATS
-from builder.quant.plan import Precision
+from builder.quant import FORMATS, is_emulated
+from builder.quant.plan import FLOAT32, Precision
 
 DEFAULT_BLOCK_SIZE = 16
 DEFAULT_NUM_SEQS = 32
@@ -113,6 +113,8 @@ def estimate(
     `ends` is the precision of head and embedding table where it is not the one that goes with the layers'; then nothing
     is rotated, so a tied head stays one with the table.
     """
+    if is_emulated(precision.name, target):
+        precision = Precision(FLOAT32)  # as which its numbers are stored
     rules = FORMATS.get(precision.name)
     is_rotated = ends is None and rules is not None and rules.IS_ROTATED
     if ends is None:

@@ -5,7 +5,7 @@ work in a hidden folder and renames it when all of it is complete.
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -25,7 +25,7 @@ from builder.checkpoint.weights import WeightReader, has_tied_head
 from builder.errors import BuildError, CheckpointError, UnsupportedError, UserError
 from builder.limits import Estimate, LimitOptions
 from builder.package import record_source, write_tokenizer
-from builder.quant import FORMATS
+from builder.quant import FORMATS, is_emulated
 from builder.quant.apply import quantize
 from builder.quant.imported import (
     exact_notes,
@@ -124,8 +124,22 @@ def plan(request: CompileRequest, *, shows_bars: bool = False) -> BuildPlan:
             ends=None if imported is None else precision_of_ends(checkpoint),
         ),
         imported=imported,
-        notes=(*_notes(checkpoint), *exact_notes(checkpoint.quantized, names)),
+        notes=(
+            *_emulations(options[first].precision.name, names),
+            *_notes(checkpoint),
+            *exact_notes(checkpoint.quantized, names),
+        ),
     )
+
+
+def _emulations(name: str, names: tuple[str, ...]) -> Iterator[str]:
+    """Say which targets compute a format in float32."""
+    for target in names:
+        if is_emulated(name, target):
+            yield (
+                f"target {target} emulates {name}: its exact numbers are stored as float32 and multiplied in float32, to "
+                "measure its accuracy and not for speed"
+            )
 
 
 def _notes(checkpoint: Checkpoint) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import msgspec
 from builder.artifact.config import ELEMENT_BYTES, KVGeometry, Limits, ModelConfig
 from builder.errors import ArtifactError
 
-SCHEMA = 1
+SCHEMA = 2
 FILE_NAME = "artifact.json"
 MAX_SIZE = 2**31 - 1
 """Steps speak of tokens, blocks and slots in int32."""
@@ -68,6 +68,8 @@ class EngineRecord:
     """Precision of each layer in the engine that was built, by weight name."""
     compute: str
     """One sentence on the arithmetic that the precision stands for."""
+    emulated: tuple[str, ...]
+    """Precisions of `realized` that the engine emulates: their exact numbers, multiplied in float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,8 @@ def _wrong_engines(manifest: Manifest) -> Iterator[str]:
     for engine in manifest.engines:
         if not engine.inputs or not engine.outputs:
             yield "engines without bindings"
+        if not set(engine.emulated) <= set(engine.realized.values()):
+            yield "emulated in engines"
     for name in manifest.files:
         if name.startswith(ENGINE_FOLDERS) and name not in owned:
             yield f"{name!r}, which no engine uses,"

@@ -31,7 +31,6 @@ from builder.targets.compiler import TargetOptions
 from triton_backend.chat_template import check_template
 from triton_backend.tokenizer import check_tokenizer
 
-LATER_FORMATS = ("fp8", "nvfp4")
 KV_DTYPES = ("float32", "bfloat16", "int8")
 GROUPS = {"32": 32, "64": 64, "128": 128, "channel": CHANNEL}
 
@@ -101,14 +100,17 @@ LATER = "Not in this version."
     help="Precision of weights, arithmetic and KV cache.",
 )
 @click.option("--int8", is_flag=True, help="Quantize weights to 8-bit integers.")
-@click.option("--fp8", is_flag=True, help=f"Quantize to FP8. {LATER}")
-@click.option("--nvfp4", is_flag=True, help=f"Quantize to NVFP4. {LATER}")
+@click.option(
+    "--fp8", is_flag=True, help="Quantize weights and activations to FP8; emulated on cpu."
+)
+@click.option("--nvfp4", is_flag=True, help="Quantize weights to NVFP4; emulated on cpu.")
 @click.option("--int4", is_flag=True, help="Quantize weights to 4-bit integers.")
 @click.option("--quant", metavar="NAME", help=f"The same by name: none, {', '.join(FORMATS)}.")
 @click.option(
     "--group",
     type=click.Choice(tuple(GROUPS)),
-    help="Weights that share a scale: 32, 64, 128, or all of an output channel.  [default: 64; 32 for 4 bits]",
+    help="Weights that share a scale, of int8, int4 and uint4: 32, 64, 128, or all of an output channel.  "
+    "[default: 64; 32 for 4 bits]",
 )
 @click.option(
     "--kv",
@@ -239,14 +241,11 @@ def refuse_later(options: Options) -> None:
     Raises:
         UnsupportedError: an option asks for such a thing.
     """
-    refused = [f"format {name}" for name in options.formats if name in LATER_FORMATS]
-    refused += [] if options.kv in (None, *KV_DTYPES) else [f"--kv {options.kv}"]
+    refused = [] if options.kv in (None, *KV_DTYPES) else [f"--kv {options.kv}"]
     refused += [] if options.tp == 1 else [f"--tp {options.tp}"]
     if refused:
-        formats = ", ".join(("none", *FORMATS))
         raise UnsupportedError(
-            f"{' and '.join(refused)}: not in this version, which supports the formats {formats}, "
-            f"--kv {', '.join(KV_DTYPES)}, and --tp 1"
+            f"{' and '.join(refused)}: not in this version, which supports --kv {', '.join(KV_DTYPES)}, and --tp 1"
         )
 
 

@@ -66,7 +66,10 @@ def manifest_rows(manifest: Manifest) -> Rows:
 def engine_line(engine: EngineRecord) -> str:
     """Describe an engine: what precision was asked for, and what its layers really have."""
     counts = Counter(engine.realized.values())
-    realized = ", ".join(f"{count} x {dtype}" for dtype, count in sorted(counts.items()))
+    realized = ", ".join(
+        f"{count} x {dtype}{' (emulated)' if dtype in engine.emulated else ''}"
+        for dtype, count in sorted(counts.items())
+    )
     place = engine.path if engine.weights is None else f"{engine.path} + {engine.weights}"
     return f"{engine.target} rank {engine.rank}: asked {engine.requested}, is {realized}; {place}"
 

@@ -4,21 +4,25 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
+from plugins.quantize import spec as quantize
+
 VIEWS = ("Reshape", "Unsqueeze", "Squeeze")
 """Operations that only rename the axes of rows."""
+PASSED = (*VIEWS, quantize.DYNAMIC)
+"""Those, and what only says how the reader of a value rounds it."""
 
 
 def source(value: ir.Value) -> ir.Value:
-    """Follow a value back through views."""
-    while (node := value.producer()) is not None and node.op_type in VIEWS:
+    """Follow a value back through views and roundings."""
+    while (node := value.producer()) is not None and node.op_type in PASSED:
         value = operand(node, 0)
     return value
 
 
 def readers(value: ir.Value) -> Iterator[ir.Node]:
-    """Give the operations that read a value, through views."""
+    """Give the operations that read a value, through views and roundings."""
     for node, index in value.uses():
-        if node.op_type in VIEWS and index == 0:
+        if node.op_type in PASSED and index == 0:
             yield from readers(node.outputs[0])
         else:
             yield node
@@ -28,6 +32,12 @@ def made_by(value: ir.Value, op_type: str) -> ir.Node | None:
     """Give the node that makes a value, if it is of this type."""
     node = source(value).producer()
     return node if node is not None and node.op_type == op_type else None
+
+
+def rounds_rows(gemm: ir.Node) -> bool:
+    """Tell whether the rows of a Gemm are rounded by QuantizeDynamic."""
+    maker = operand(gemm, 0).producer()
+    return maker is not None and maker.op_type == quantize.DYNAMIC
 
 
 def operand(node: ir.Node, index: int) -> ir.Value:

@@ -1,9 +1,12 @@
 """Quantize a graph: put each weight of the plan in its stored form, and give its readers what that stands for.
 
 1. A weight `w` of a format becomes `w.packed`, `w.scale` and, where the format has them, `w.zero`, behind one
-   DequantizeLinear.
+   DequantizeLinear. Scales that are no float32 are widened before: E4M3 by a DequantizeLinear with `w.whole`, the scale of
+   the tensor; E8M0 by a Cast.
 2. A weight of bfloat16 becomes `w.packed` behind one Cast.
-Packing happens when the weight is written out, once for all parts; a weight that comes packed is read instead.
+3. Rows that a format rounds go through QuantizeDynamic before they are multiplied, once for all their readers.
+Packing happens when the weight is written out, once for all parts, which are checked then; a weight that comes packed is
+read instead.
 """
 
 from collections.abc import Callable
@@ -15,22 +18,33 @@ from numpy.typing import NDArray
 
 from builder.graph.emit import lazy_weight
 from builder.graph.graph import Graph, QuantizedGraph
+from builder.graph.ops import quantize_dynamic
+from builder.graph.patterns import operand
 from builder.quant import FORMATS
 from builder.quant.groups import CHANNEL, Parts, num_groups
 from builder.quant.plan import BFLOAT16, Precision, QuantPlan
+from builder.quant.validate import check_scales, check_weight
+from plugins.quantize import spec
+
+E8M0_OPSET = 24
+"""The first that casts scales of E8M0."""
 
 
 def quantize(graph: Graph, plan: QuantPlan) -> QuantizedGraph:
     """Apply a plan in place; the graph must not be used afterwards."""
+    _round_rows(graph.model, plan)
     for name, precision in plan.layers.items():
         weight = graph.model.graph.initializers.pop(name)
         read = plan.parts.get(name) or _packing(weight, precision)
-        node = _narrow(weight) if precision.name == BFLOAT16 else _quantize(weight, precision, read)
-        for value in node.inputs:
+        nodes = _narrow(weight) if precision.name == BFLOAT16 else _quantize(weight, precision, read)
+        for value in (value for node in nodes for value in node.inputs):
             assert value is not None
-            graph.model.graph.register_initializer(value)
-        graph.model.graph.insert_before(graph.model.graph[0], node)
-        weight.replace_all_uses_with(node.outputs[0])
+            if value.const_value is not None:
+                graph.model.graph.register_initializer(value)
+        graph.model.graph.insert_before(graph.model.graph[0], nodes)
+        weight.replace_all_uses_with(nodes[-1].outputs[0])
+        if precision.name in FORMATS and FORMATS[precision.name].SCALE == "FLOAT8E8M0":
+            graph.model.graph.opset_imports[""] = E8M0_OPSET
     return QuantizedGraph(graph.model, graph.config, plan.requested)
 
 
@@ -48,7 +62,31 @@ class PackedOnce:
         return self._parts.pop(index)
 
 
-def _narrow(weight: ir.Value) -> ir.Node:
+def _round_rows(model: ir.Model, plan: QuantPlan) -> None:
+    """Put QuantizeDynamic before the Gemms of formats that round what they multiply."""
+    rounding = {name for name, layer in plan.layers.items() if _rounds_rows(layer)}
+    rounded: dict[ir.Value, ir.Value] = {}
+    for gemm in [node for node in model.graph if node.op_type == "Gemm"]:
+        if operand(gemm, 1).name not in rounding:
+            continue
+        x = operand(gemm, 0)
+        if x not in rounded:
+            node = ir.node(spec.DYNAMIC, [x], domain=spec.DOMAIN)
+            rounded[x] = node.outputs[0]
+            rounded[x].type, rounded[x].shape = x.type, x.shape
+            model.graph.insert_before(gemm, node)
+        gemm.replace_input_with(0, rounded[x])
+    if rounded:
+        function = quantize_dynamic()
+        model.functions[function.identifier()] = function
+        model.graph.opset_imports.setdefault(spec.DOMAIN, 1)
+
+
+def _rounds_rows(layer: Precision) -> bool:
+    return layer.name in FORMATS and FORMATS[layer.name].ROUNDS_ROWS
+
+
+def _narrow(weight: ir.Value) -> list[ir.Node]:
     """Give the Cast of a weight's bfloat16 numbers."""
     source = weight.const_value
     assert source is not None
@@ -58,22 +96,15 @@ def _narrow(weight: ir.Value) -> ir.Node:
         ir.DataType.BFLOAT16,
         _sizes(weight),
     )
-    return ir.node("Cast", [packed], {"to": ir.DataType.FLOAT}, name=weight.name)
+    return [ir.node("Cast", [packed], {"to": ir.DataType.FLOAT}, name=weight.name)]
 
 
-def _packing(weight: ir.Value, precision: Precision) -> Callable[[], Parts]:
-    """Quantize a weight when it is read."""
-    source = weight.const_value
-    assert source is not None
-    return lambda: FORMATS[precision.name].pack(source.numpy(), precision.group)
-
-
-def _quantize(weight: ir.Value, precision: Precision, read: Callable[[], Parts]) -> ir.Node:
-    """Give the DequantizeLinear of a weight's parts."""
+def _quantize(weight: ir.Value, precision: Precision, read: Callable[[], Parts]) -> list[ir.Node]:
+    """Give the DequantizeLinear of a weight's parts, and before it what widens its scales."""
     rules, group = FORMATS[precision.name], precision.group
     size_out, size_in = _sizes(weight)
     once = PackedOnce(read)
-    element = ir.DataType[precision.name.upper()]
+    element, scale_type = ir.DataType[rules.ELEMENT], ir.DataType[rules.SCALE]
     shape = (size_out,) if group == CHANNEL else (size_out, num_groups(size_in, group))
 
     def part(suffix: str, index: int, dtype: ir.DataType, shape: tuple[int, ...]) -> ir.Value:
@@ -81,14 +112,38 @@ def _quantize(weight: ir.Value, precision: Precision, read: Callable[[], Parts])
             f"{weight.name}.{suffix}", lambda: once.part(index).reshape(shape), dtype, shape
         )
 
+    scales, nodes = part("scale", 1, scale_type, shape), []
+    if scale_type == ir.DataType.FLOAT8E4M3FN:
+        whole = part("whole", 2, ir.DataType.FLOAT, ())
+        nodes.append(ir.node("DequantizeLinear", [scales, whole], name=f"{weight.name}.scale"))
+    elif scale_type == ir.DataType.FLOAT8E8M0:
+        to = {"to": ir.DataType.FLOAT}
+        nodes.append(ir.node("Cast", [scales], to, name=f"{weight.name}.scale"))
     inputs = [
         part("packed", 0, element, (size_out, size_in)),
-        part("scale", 1, ir.DataType.FLOAT, shape),
+        nodes[0].outputs[0] if nodes else scales,
     ]
     if rules.HAS_ZERO_POINTS:
         inputs.append(part("zero", 2, element, shape))
     blocks = {"axis": 0} if group == CHANNEL else {"axis": 1, "block_size": group}
-    return ir.node("DequantizeLinear", inputs, blocks, name=weight.name)
+    return [*nodes, ir.node("DequantizeLinear", inputs, blocks, name=weight.name)]
+
+
+def _packing(weight: ir.Value, precision: Precision) -> Callable[[], Parts]:
+    """Quantize a weight when it is read, and check its scales.
+
+    What is returned raises BuildError if the weight holds a number that is none, or a scale is wrong.
+    """
+
+    def pack() -> Parts:
+        assert weight.const_value is not None
+        name, numbers = str(weight.name), weight.const_value.numpy()
+        peaks = check_weight(name, numbers, precision.group)
+        parts: Parts = FORMATS[precision.name].pack(numbers, precision.group)
+        check_scales(name, peaks, parts)
+        return parts
+
+    return pack
 
 
 def _sizes(weight: ir.Value) -> tuple[int, int]:

@@ -17,8 +17,11 @@ BITS = 4
 GROUP = 32
 GROUPS = (32, 64, 128)
 TARGETS = ("cpu", "portable")
+EMULATED_ON = ()
 IS_ROTATED = False
 HAS_ZERO_POINTS = False
+ELEMENT, SCALE = "INT4", "FLOAT"
+ROUNDS_ROWS = False
 LEAST, MOST = -8, 7
 STRETCHES = (1.0, 0.75, 0.8, 0.85, 0.9, 0.95, 1.05, 1.1, 1.15)
 """Scales tried, as multiples of the largest weight / -8. Below 1 large weights are clipped and all others finer."""

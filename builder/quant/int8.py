@@ -13,8 +13,11 @@ BITS = 8
 GROUP = HEAD_GROUP = 64
 GROUPS = (32, 64, 128, CHANNEL)
 TARGETS = ("cpu", "portable")
+EMULATED_ON = ()
 IS_ROTATED = True
 HAS_ZERO_POINTS = False
+ELEMENT, SCALE = "INT8", "FLOAT"
+ROUNDS_ROWS = False
 
 
 def pack(weight: Float32, group: int = GROUP) -> Parts:

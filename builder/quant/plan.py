@@ -60,6 +60,8 @@ def precision_of(dtype: str, quant: str, group: int | None) -> Precision:
     rules = FORMATS[quant]
     if group is None:
         return Precision(quant, rules.GROUP)
+    if len(rules.GROUPS) == 1:
+        raise UnsupportedError(f"format {quant} fixes its groups; leave out --group")
     if group not in rules.GROUPS:
         allowed = ", ".join("channel" if size == CHANNEL else str(size) for size in rules.GROUPS)
         raise UnsupportedError(
@@ -78,6 +80,7 @@ def plan_quantization(graph: Graph, precision: Precision) -> QuantPlan:
         ends = Precision(rules.HEAD, rules.HEAD_GROUP)
     for weight in graph_ends(graph.model):
         layers[str(weight.name)] = ends
+    layers = {name: layer for name, layer in layers.items() if layer.name != FLOAT32}
     return QuantPlan(precision.label, layers)
 
 

@@ -15,8 +15,11 @@ BITS = 4
 GROUP = 32
 GROUPS = (32, 64, 128)
 TARGETS = ("cpu", "portable")
+EMULATED_ON = ()
 IS_ROTATED = False
 HAS_ZERO_POINTS = True
+ELEMENT, SCALE = "UINT4", "FLOAT"
+ROUNDS_ROWS = False
 MOST = 15
 STRETCHES = (1.0, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.05)
 """Scales tried, as multiples of the range of a group's weights / 15."""

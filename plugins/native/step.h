@@ -14,7 +14,8 @@ enum class OpCode : int32_t { embedding = 1, rms_norm = 2, linear = 3, append = 
 constexpr int32_t NUM_OP_CODES = 9;  // and none
 enum class Epilogue : int32_t { none = 0, add = 1, gate = 2, activate = 3 };
 enum class Activation : int32_t { silu = 0, gelu = 1, gelu_tanh = 2, relu = 3 };
-enum class Form : int32_t { float32 = 0, bfloat16 = 1, int8 = 2, int4 = 3, uint4 = 4 };
+// e4m3: of rows alone, stored as the float32 numbers that they are with their scales multiplied in.
+enum class Form : int32_t { float32 = 0, bfloat16 = 1, int8 = 2, int4 = 3, uint4 = 4, e4m3 = 5 };
 enum class Rows : int32_t { tokens = 0, logit_rows = 1 };
 
 constexpr int32_t NOTHING = -1;  // for an optional buffer or weight

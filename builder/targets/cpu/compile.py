@@ -13,7 +13,7 @@ from builder.artifact.manifest import Binding, EngineRecord
 from builder.artifact.weights import WeightSpec, write_weights
 from builder.errors import UnsupportedError
 from builder.graph.graph import LoweredGraph, QuantizedGraph, cache_name
-from builder.quant import FORMATS
+from builder.quant import FORMATS, is_emulated
 from builder.quant.plan import BFLOAT16, FLOAT32
 from builder.targets.bindings import binding
 from builder.targets.checks import require, require_head_dim, require_one_rank
@@ -77,7 +77,8 @@ def kv_geometry(config: ModelConfig, block_size: int, options: TargetOptions) ->
             f"target {NAME} does not support --block-size {block_size}; supported: multiples of {RUN}"
         )
     layers = tuple(range(config.num_layers))
-    dtype = options.kv or (FLOAT32 if options.precision.name == FLOAT32 else BFLOAT16)
+    name = options.precision.name
+    dtype = options.kv or (FLOAT32 if name == FLOAT32 or is_emulated(name, NAME) else BFLOAT16)
     width = plan.pool_width(config.head_dim)
     return KVGeometry(block_size, (KVGroup(layers, config.num_kv_heads, width, dtype),))
 
@@ -128,6 +129,7 @@ def compile(  # noqa: A001 - the verb of the Compiler protocol
         requested=graph.requested,
         realized=graph.realized,
         compute=_compute(graph),
+        emulated=_emulated(graph),
     )
 
 
@@ -144,6 +146,11 @@ def _forget(path: Path) -> None:
             os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+def _emulated(graph: LoweredPlan) -> tuple[str, ...]:
+    """Name the formats whose numbers are multiplied in float32."""
+    return tuple(sorted(name for name in set(graph.realized.values()) if is_emulated(name, NAME)))
+
+
 def _compute(graph: LoweredPlan) -> str:
     """Say in what precision the engine computes."""
     (group,) = graph.kv.groups
@@ -151,6 +158,10 @@ def _compute(graph: LoweredPlan) -> str:
     if group.dtype != FLOAT32:
         attention += ", queries and attention weights bfloat16 where the machine multiplies that"
     attention += "; all else float32"
+    if names := _emulated(graph):
+        rows = {b.form for b in graph.program.buffers if b.form == Form.E4M3}
+        activations = "their activations rounded to E4M3 per token, " if rows else ""
+        return f"emulation of {' and '.join(names)}: exactly its weights, {activations}multiplied in float32; {attention}"
     kinds = dict.fromkeys((w.form, w.group) for w in graph.weights if w.form != Form.FLOAT32)
     if not kinds:
         return "float32 throughout" if group.dtype == FLOAT32 else f"float32 weights; {attention}"

@@ -4,6 +4,8 @@ Nodes are visited in order. What has no operation of its own is emitted by the n
 projections of attention by PagedAttention, gate and up by their product, an output projection by its Add.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -11,7 +13,7 @@ import onnx_ir as ir
 from builder.artifact.config import KVGeometry
 from builder.errors import UnsupportedError
 from builder.graph.graph import QuantizedGraph
-from builder.graph.patterns import VIEWS, made_by, operand, readers, source
+from builder.graph.patterns import PASSED, made_by, operand, readers, source
 from builder.targets.cpu import packing, panels, reading
 from builder.targets.cpu.buffers import Buffers
 from builder.targets.cpu.packing import Packed
@@ -138,14 +140,9 @@ class Lowering:
         size = config.num_heads * config.head_dim
         wanted = self._input_of(result, Rows.TOKENS)
         fits = wanted.holds_heads(config.head_dim, size)
-        made = wanted if fits else _floats(Rows.TOKENS, size)
-        out = self._buffers.take(made) if not fits else self._buffers.new(result, made)
-        self._emit(replace(heads, code=Code.ATTENTION, input=qkv, output=out), node)
-        self._buffers.give_back(qkv)
-        if not fits:
-            quantized = self._buffers.new(result, wanted)
-            self._emit(Operation(Code.QUANTIZE, input=out, output=quantized, size_in=size))
-            self._buffers.give_back(out)
+        with self._writing(result, wanted, fits=fits, size=size) as out:
+            self._emit(replace(heads, code=Code.ATTENTION, input=qkv, output=out), node)
+            self._buffers.give_back(qkv)
 
     def _multiply(self, node: ir.Node) -> None:
         """Emit gate and up projections by their product; it may also be the last node of a SiLU."""
@@ -153,12 +150,13 @@ class Lowering:
         if pair is None:
             return self._activate(node)
         gate, up = pair
-        matrices = [reading.matrix(operand(gemm, 1)) for gemm in (gate.gemm, up)]
+        matrices = [reading.multiplied(gemm) for gemm in (gate.gemm, up)]
         wanted = self._input_of(node.outputs[0], Rows.TOKENS)
         packed = packing.pack_gated(matrices[0], matrices[1], wanted.width)
-        out = self._buffers.new(node.outputs[0], wanted)
         operation = Operation(Code.LINEAR, epilogue=Epilogue.GATE, activation=gate.kind)
-        self._linear_op([gate.gemm, up], packed, out, operation)
+        fits, size = wanted.takes_parts, wanted.width
+        with self._writing(node.outputs[0], wanted, fits=fits, size=size) as out:
+            self._linear_op([gate.gemm, up], packed, out, operation)
         self._emitted.update((node, *gate.nodes))
         return None
 
@@ -171,10 +169,11 @@ class Lowering:
         if any(reader.op_type == "Mul" and reading.gated(reader) for reader in readers_of):
             return
         wanted = self._input_of(node.outputs[0], Rows.TOKENS)
-        packed = packing.pack_widened(reading.matrix(operand(found.gemm, 1)), wanted.width)
-        out = self._buffers.new(node.outputs[0], wanted)
+        packed = packing.pack_widened(reading.multiplied(found.gemm), wanted.width)
         operation = Operation(Code.LINEAR, epilogue=Epilogue.ACTIVATE, activation=found.kind)
-        self._linear_op([found.gemm], packed, out, operation)
+        fits, size = wanted.takes_parts, wanted.width
+        with self._writing(node.outputs[0], wanted, fits=fits, size=size) as out:
+            self._linear_op([found.gemm], packed, out, operation)
         self._emitted.update(found.nodes)
 
     def _add(self, node: ir.Node) -> None:
@@ -200,7 +199,7 @@ class Lowering:
         self._emit(Operation(Code.ROW_ANSWERS, Rows.LOGIT_ROWS, logits, size_in=size))
 
     def _linear(self, gemms: list[ir.Node], out: int, operation: Operation | None = None) -> None:
-        matrices = [reading.matrix(operand(gemm, 1)) for gemm in gemms]
+        matrices = [reading.multiplied(gemm) for gemm in gemms]
         if len({(matrix.form, matrix.group) for matrix in matrices}) > 1:
             raise UnsupportedError("target cpu can't join projections of different precision")
         packed = packing.pack_stacked(matrices)
@@ -214,8 +213,8 @@ class Lowering:
         if any(source(operand(gemm, 0)) is not x for gemm in gemms):
             raise UnsupportedError("target cpu can't join projections of different inputs")
         for gemm in gemms:
-            matrix = reading.matrix(operand(gemm, 1))
-            self.realized[matrix.name] = matrix.form.name.lower()
+            matrix = reading.multiplied(gemm)
+            self.realized[matrix.name] = matrix.precision
         self._emit(
             replace(
                 operation,
@@ -229,6 +228,18 @@ class Lowering:
         )
         for _ in gemms:
             self._buffers.read(x)
+
+    @contextmanager
+    def _writing(self, value: ir.Value, wanted: Buffer, *, fits: bool, size: int) -> Iterator[int]:
+        """Give the buffer that rows of a value are written to; where they don't fit, round them behind."""
+        if fits:
+            yield self._buffers.new(value, wanted)
+            return
+        rows = self._buffers.take(_floats(wanted.rows, size))
+        yield rows
+        out = self._buffers.new(value, wanted)
+        self._emit(Operation(Code.QUANTIZE, wanted.rows, rows, out, size_in=size))
+        self._buffers.give_back(rows)
 
     def _gemm(self, value: ir.Value) -> ir.Node:
         """Find the projection behind an operand of attention, rotated or not."""
@@ -244,9 +255,7 @@ class Lowering:
     def _input_of(self, value: ir.Value, rows: Rows) -> Buffer:
         """Choose the form that the readers of a value take."""
         matrices = [
-            reading.matrix(operand(reader, 1))
-            for reader in readers(value)
-            if reader.op_type == "Gemm"
+            reading.multiplied(reader) for reader in readers(value) if reader.op_type == "Gemm"
         ]
         forms = {(*matrix.activations, matrix.padded_in) for matrix in matrices}
         if len(forms) != 1 or len(matrices) < len(list(readers(value))):
@@ -259,7 +268,7 @@ class Lowering:
         self._emitted.update(nodes)
 
     def _check_all_emitted(self) -> None:
-        known = (*VIEWS, "Constant", "Cast", "DequantizeLinear")
+        known = (*PASSED, "Constant", "Cast", "DequantizeLinear")
         for node in self._graph:
             if node not in self._emitted and node.op_type not in known:
                 raise UnsupportedError(

@@ -32,6 +32,15 @@ class Matrix:
     size_out: int
     size_in: int
     read: Callable[[], Parts]
+    emulates: str = ""
+    """Format whose exact numbers the form holds, if it is not its own."""
+    rounds_rows: bool = False
+    """Whether it is multiplied with rows of E4M3."""
+
+    @property
+    def precision(self) -> str:
+        """What the numbers are."""
+        return self.emulates or self.form.name.lower()
 
     @property
     def padded_in(self) -> int:
@@ -41,6 +50,8 @@ class Matrix:
     @property
     def activations(self) -> tuple[Form, int]:
         """Form and group of the rows that are multiplied with this weight."""
+        if self.rounds_rows:
+            return Form.E4M3, 0
         if self.form in panels.FLOATS:
             return self.form, 0
         return Form.INT8, self.group if self.group <= MOST_ACTIVATIONS else MOST_ACTIVATIONS

@@ -12,7 +12,7 @@ from enum import IntEnum
 from builder.errors import ArtifactError
 
 MAGIC = b"FORERUNP"
-VERSION = 2
+VERSION = 3
 NOTHING = -1
 """For an optional buffer or weight."""
 _HEADER = struct.Struct("<8sI3i6i2q")
@@ -60,6 +60,8 @@ class Form(IntEnum):
     INT8 = 2
     INT4 = 3
     UINT4 = 4
+    E4M3 = 5
+    """Of rows alone: float32 numbers, rounded to E4M3 times a scale of the row."""
 
 
 class Rows(IntEnum):
@@ -71,7 +73,7 @@ class Rows(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Rows of activations: float32, bfloat16, or int8 with a scale and a sum per group."""
+    """Rows of activations: float32, bfloat16, E4M3, or int8 with a scale and a sum per group."""
 
     rows: Rows
     form: Form
@@ -84,6 +86,11 @@ class Buffer:
         if self.form == Form.INT8:
             return head_dim % self.group == 0 and size == self.width
         return self.form == Form.FLOAT32
+
+    @property
+    def takes_parts(self) -> bool:
+        """Whether an epilogue can write some columns of a row here: not if all of it share a scale."""
+        return self.form != Form.E4M3
 
 
 @dataclass(frozen=True, slots=True)

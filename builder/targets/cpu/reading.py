@@ -11,7 +11,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from builder.errors import UnsupportedError
-from builder.graph.patterns import made_by, operand, source
+from builder.graph.patterns import made_by, operand, rounds_rows, source
+from builder.quant import name_of
 from builder.targets.cpu.packing import MOST_ACTIVATIONS, Matrix
 from builder.targets.cpu.panels import Parts, padded
 from builder.targets.cpu.plan import Activation, Form
@@ -26,6 +27,9 @@ FORMS = {
 }
 """Stored precision of a weight by its element type."""
 
+EMULATED = (ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT4E2M1)
+"""Element types that are widened to float32, which holds their numbers times their scales."""
+
 GELUS = {"none": Activation.GELU, "tanh": Activation.GELU_TANH}
 """Kinds of GELU, by the value of ONNX's attribute `approximate`."""
 
@@ -38,13 +42,26 @@ class AttentionAttributes(TypedDict):
     soft_cap: float
 
 
-def matrix(value: ir.Value) -> Matrix:
+def multiplied(gemm: ir.Node) -> Matrix:
+    """Describe what a Gemm multiplies by, and how it rounds its rows.
+
+    Raises:
+        UnsupportedError: it is no weight, or its rows are rounded to what it has no kernel for.
+    """
+    return matrix(operand(gemm, 1), rounds=rounds_rows(gemm))
+
+
+def matrix(value: ir.Value, *, rounds: bool = False) -> Matrix:
     """Describe a weight `[out, in]` of the graph, whichever form it has.
 
     Raises:
-        UnsupportedError: it is no weight.
+        UnsupportedError: it is no weight, or its rows are rounded to what it has no kernel for.
     """
     node = value.producer()
+    if node is not None and (packed := operand(node, 0)).dtype in EMULATED:
+        return _emulated(node, packed, rounds=rounds)
+    if rounds:
+        raise UnsupportedError(f"target cpu can't multiply {value.name} by rows of E4M3")
     parts = [value] if node is None else [part for part in node.inputs if part is not None]
     if not all(part.is_initializer() for part in parts) or parts[0].dtype not in FORMS:
         raise UnsupportedError(f"target cpu can't multiply by {value.name}, which is no weight")
@@ -58,6 +75,40 @@ def matrix(value: ir.Value) -> Matrix:
     if node is not None and node.op_type == "DequantizeLinear":
         group = node.attributes.get_int("block_size", padded(size_in, MOST_ACTIVATIONS))
     return Matrix(name, form, group, size_out, size_in, read)
+
+
+def _emulated(node: ir.Node, packed: ir.Value, *, rounds: bool) -> Matrix:
+    """Describe a weight whose numbers are widened to float32."""
+    scale = operand(node, 1)
+    maker = scale.producer()
+    stored = scale if maker is None else operand(maker, 0)
+    assert packed.dtype is not None
+    assert stored.dtype is not None
+    emulates = name_of(packed.dtype.name, stored.dtype.name, rounds_rows=rounds)
+    name = str(packed.name).removesuffix(".packed")
+    size_out, size_in = sizes(packed)
+
+    def read() -> Parts:
+        return (widened(node),)
+
+    return Matrix(name, Form.FLOAT32, 0, size_out, size_in, read, emulates, rounds)
+
+
+def widened(node: ir.Node) -> NDArray[np.float32]:
+    """Compute a DequantizeLinear or a Cast of weights as ONNX defines it, in float32."""
+    values = numbers(operand(node, 0)).astype(np.float32)
+    if node.op_type == "Cast":
+        return values
+    scale = operand(node, 1)
+    maker = scale.producer()
+    factors = widened(maker) if maker is not None else numbers(scale).astype(np.float32)
+    if factors.ndim == 1:  # one of an output
+        factors = factors[:, None]
+    elif factors.ndim:
+        group = node.attributes.get_int("block_size", 0)
+        factors = np.repeat(factors, group, axis=1)[:, : values.shape[1]]
+    product: NDArray[np.float32] = values * factors
+    return product
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,7 @@ def compile(  # noqa: A001 - the verb of the Compiler protocol
         requested=graph.requested,
         realized=graph.realized,
         compute=COMPUTE.get(graph.requested, QUANTIZED.format(label=graph.requested)),
+        emulated=(),
     )
 
 

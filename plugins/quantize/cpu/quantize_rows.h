@@ -1,6 +1,7 @@
-// Writes a row of float32 to a buffer of any form: as it is, rounded to bfloat16, or quantized in groups.
+// Writes a row of float32 to a buffer of any form: as it is, rounded to bfloat16 or E4M3, or quantized in groups.
 #pragma once
 #include "plugins/native/bfloat16.h"
+#include "plugins/native/e4m3.h"
 #include "plugins/native/quantize.h"
 #include "plugins/native/step.h"
 
@@ -15,6 +16,10 @@ FORERUN_INLINE void write_row(const forerun::Buffer& out, int64_t row, const flo
   if ((forerun::Form)out.spec.form == forerun::Form::bfloat16) {
     uint16_t* to = (uint16_t*)(out.data + row * out.row_bytes);
     for (int32_t i = 0; i < out.spec.width; i += LANES) store_bfloat16(to + i, load(values + i));
+    return;
+  }
+  if ((forerun::Form)out.spec.form == forerun::Form::e4m3) {
+    round_row_to_e4m3(values, (float*)(out.data + row * out.row_bytes), out.spec.width);
     return;
   }
   const QuantizedBlock layout{out.spec.width, out.spec.group};

@@ -22,7 +22,7 @@ def reseal(root: Path, manifest: Manifest) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b'{"schema": 1}', b'"x"', b"\xff\xfe", b"{" * 5000]
+    "content", [b"", b"{", b"[]", b'{"schema": 2}', b'"x"', b"\xff\xfe", b"{" * 5000]
 )
 def test_a_manifest_that_is_none_is_refused(copy: Path, content: bytes) -> None:
     (copy / manifests.FILE_NAME).write_bytes(content)
@@ -34,7 +34,7 @@ def test_a_manifest_of_another_schema_names_both(copy: Path) -> None:
     path = copy / manifests.FILE_NAME
     content = json.loads(path.read_bytes())
     path.write_text(json.dumps({**content, "schema": 99}))
-    with pytest.raises(ArtifactError, match=r"schema 99, this version of Forerun reads schema 1"):
+    with pytest.raises(ArtifactError, match=r"schema 99, this version of Forerun reads schema 2"):
         open_artifact(copy)
 
 
@@ -104,6 +104,7 @@ SENSELESS = {
     "the ranks of 'cpu' in engines  ": lambda m: replaced(m, engines=m.engines * 2),
     "engines without bindings": lambda m: built_as(m, inputs=()),
     "engines without bindings ": lambda m: built_as(m, outputs=()),
+    "emulated in engines": lambda m: built_as(m, emulated=("fp8",)),
     "'tokenizer/a\\x00b' in files": lambda m: filed(m, "tokenizer/a\0b", 1),
     "'tokenizer/a' in files": lambda m: filed(m, "tokenizer/a", -1),
     "tokenizer.vocab_size": lambda m: tokenized(m, vocab_size=m.model.vocab_size + 1),
@@ -152,6 +153,6 @@ def test_a_sealed_manifest_without_sense_is_refused_by_the_name_of_what_is_wrong
 
 def test_a_field_that_no_manifest_has_is_refused(copy: Path) -> None:
     path = copy / manifests.FILE_NAME
-    path.write_text(path.read_text().replace('"schema": 1', '"schema": 1, "surprise": 2', 1))
+    path.write_text(path.read_text().replace('"schema": 2', '"schema": 2, "surprise": 2', 1))
     with pytest.raises(ArtifactError, match="altered"):
         open_artifact(copy)

@@ -65,6 +65,7 @@ MANIFEST = Manifest(
             requested="int8",
             realized={"a.weight": "int8", "b.weight": "int8", "norm.weight": "float32"},
             compute="int8 weights are widened to float32 in blocks",
+            emulated=(),
         ),
     ),
     tokenizer=TokenizerRecord(

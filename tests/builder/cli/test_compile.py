@@ -116,6 +116,10 @@ def test_a_format_is_asked_for_by_flag_or_by_name(
         ("--int8 --group channel", "int8-channel"),
         ("--int4 --group 64", "int4-g64"),
         ("--dtype bfloat16", "bfloat16"),
+        ("--fp8", "fp8"),
+        ("--nvfp4", "nvfp4"),
+        ("--quant mxfp4", "mxfp4"),
+        ("--quant fp8-weight-only", "fp8-weight-only"),
     ],
 )
 def test_groups_and_forms_reach_the_artifact_and_its_name(
@@ -129,20 +133,30 @@ def test_groups_and_forms_reach_the_artifact_and_its_name(
     assert engine.requested == requested
 
 
-SUPPORTED = (
-    "which supports the formats none, int8, int4, uint4, --kv float32, bfloat16, int8, and --tp 1"
-)
+@pytest.mark.parametrize("name", ["fp8", "fp8-weight-only", "nvfp4", "mxfp4"])
+def test_an_emulated_format_is_called_that_in_the_plan_the_manifest_and_by_inspect(
+    name: str, tiny_folder: Path, tmp_path: Path
+) -> None:
+    result = compile_(tiny_folder, "-o", tmp_path / "out", "--quant", name)
+    assert f"note: target cpu emulates {name}: its exact numbers" in result.stderr
+    (engine,) = open_artifact(tmp_path / "out").manifest.engines
+    assert engine.emulated == (name,)
+    assert engine.compute.startswith(f"emulation of {name}: exactly its weights")
+    assert ("rounded to E4M3 per token" in engine.compute) == (name == "fp8")
+    assert set(engine.realized.values()) == {name, "float32"}
+    shown = CliRunner().invoke(main, ["inspect", str(tmp_path / "out")]).stdout
+    assert f"asked {name}, is 1 x float32, 14 x {name} (emulated)" in shown
+
+
+SUPPORTED = "which supports --kv float32, bfloat16, int8, and --tp 1"
 
 
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        (["--fp8"], "format fp8"),
-        (["--nvfp4"], "format nvfp4"),
-        (["--quant", "fp8"], "format fp8"),
         (["--kv", "fp8"], "--kv fp8"),
         (["--tp", "2"], "--tp 2"),
-        (["--fp8", "--tp", "2"], "format fp8 and --tp 2"),
+        (["--fp8", "--kv", "fp8", "--tp", "2"], "--kv fp8 and --tp 2"),
     ],
     ids=" ".join,
 )
@@ -160,12 +174,24 @@ def test_what_later_versions_do_is_refused_by_name_before_the_checkpoint_is_touc
     [
         (
             ["--quant", "int9"],
-            "unknown format 'int9'. Did you mean int8 or int4 or uint4? Known: int4, int8, none, uint4.",
+            (
+                "unknown format 'int9'. Did you mean int8 or int4 or uint4? Known: fp8, fp8-weight-only, int4, int8, mxfp4, "
+                "none, nvfp4, uint4."
+            ),
         ),
         (["--int8", "--quant", "none"], "one format at a time; given int8 and none"),
         (["--target", "cpuu"], "unknown target 'cpuu'. Did you mean cpu?"),
         (["--target", "tensorrt"], "target tensorrt is not implemented yet"),
         (["--dtype", "float16"], "dtype float16"),
+        (
+            ["--target", "portable", "--fp8"],
+            "target portable does not support quant fp8; supported: none, int8, int4, uint4",
+        ),
+        (["--target", "portable", "--nvfp4"], "does not support quant nvfp4"),
+        (["--fp8", "--nvfp4"], "one format at a time; given fp8 and nvfp4"),
+        (["--nvfp4", "--group", "32"], "format nvfp4 fixes its groups; leave out --group"),
+        (["--fp8", "--group", "channel"], "format fp8 fixes its groups; leave out --group"),
+        (["--fp8", "--dtype", "bfloat16"], "--dtype bfloat16 does not go with format fp8"),
         (["--group", "64"], "--group goes with a quantization format"),
         (["--group", "channel", "--int4"], "int4 has no groups of a whole channel"),
         (["--dtype", "bfloat16", "--int8"], "--dtype bfloat16 does not go with format int8"),

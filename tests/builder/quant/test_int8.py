@@ -60,4 +60,5 @@ def test_every_format_names_itself_its_targets_and_its_group(name: str) -> None:
     assert name == rules.NAME
     assert rules.TARGETS
     assert rules.GROUP in rules.GROUPS
-    assert rules.HEAD in FORMATS
+    assert rules.HEAD in (*FORMATS, "float32")
+    assert set(rules.EMULATED_ON) <= set(rules.TARGETS)

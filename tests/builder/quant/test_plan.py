@@ -26,6 +26,33 @@ def graph_of(folder: Path, **config: object) -> Graph:
     return archs.build_graph(config_read, WeightReader(checkpoint), 64)
 
 
+@pytest.mark.parametrize("name", ["fp8", "fp8-weight-only", "nvfp4", "mxfp4"])
+def test_head_and_embedding_of_a_float_format_stay_float32(tmp_path: Path, name: str) -> None:
+    graph = graph_of(tmp_path, tie_word_embeddings=False)
+    plan = plan_quantization(graph, Precision(name, FORMATS[name].GROUP))
+    assert plan.requested == name
+    assert len(plan.layers) == 2 * 7
+    assert not {HEAD, "lm_head.weight"} & set(plan.layers)
+
+
+def test_rows_that_several_layers_read_are_rounded_once(tmp_path: Path) -> None:
+    """Before q, k and v, before o, before gate and up, before down."""
+    graph = graph_of(tmp_path)
+    quantized = quantize(graph, plan_quantization(graph, Precision("fp8")))
+    rounding = [node for node in quantized.model.graph if node.op_type == "QuantizeDynamic"]
+    assert len(rounding) == 2 * 4
+    assert [len(list(node.outputs[0].uses())) for node in rounding] == [3, 1, 2, 1] * 2
+    assert ("forerun", "QuantizeDynamic", "") in quantized.model.functions
+
+
+@pytest.mark.parametrize("name", ["fp8-weight-only", "nvfp4", "mxfp4", "int8"])
+def test_only_fp8_rounds_rows_in_the_graph(tmp_path: Path, name: str) -> None:
+    graph = graph_of(tmp_path)
+    precision = Precision(name, FORMATS[name].GROUP)
+    quantized = quantize(graph, plan_quantization(graph, precision))
+    assert "QuantizeDynamic" not in {node.op_type for node in quantized.model.graph}
+
+
 def test_float32_changes_nothing(tmp_path: Path) -> None:
     assert plan_quantization(graph_of(tmp_path), Precision("float32")).layers == {}
 
@@ -77,6 +104,10 @@ def test_options_name_a_precision(
         (("bfloat16", "int8", None), "--dtype bfloat16 does not go with format int8"),
         (("float32", "int4", 0), "int4 has no groups of a whole channel; supported: 32, 64, 128"),
         (("float32", "int8", 48), "int8 has no groups of 48; supported: 32, 64, 128, channel"),
+        (("float32", "fp8", 64), "format fp8 fixes its groups; leave out --group"),
+        (("float32", "nvfp4", 32), "format nvfp4 fixes its groups; leave out --group"),
+        (("float32", "mxfp4", 32), "format mxfp4 fixes its groups; leave out --group"),
+        (("bfloat16", "nvfp4", None), "--dtype bfloat16 does not go with format nvfp4"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(

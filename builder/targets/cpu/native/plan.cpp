@@ -17,9 +17,12 @@ bool is_group(int32_t group) { return group == 32 || group == 64 || group == 128
 bool is_integer(int32_t form) { return in_range(form, (int32_t)Form::int8, (int32_t)Form::uint4); }
 bool is_float(int32_t form) { return in_range(form, (int32_t)Form::float32, (int32_t)Form::bfloat16); }
 
+// A row of float32 numbers, whatever they were rounded to.
+bool has_wide_numbers(int32_t form) { return form == (int32_t)Form::float32 || form == (int32_t)Form::e4m3; }
+
 bool is_right(const BufferSpec& buffer) {
   if (!in_range(buffer.rows, 0, 1) || !in_range(buffer.width, 1, MAX_SIZE) || buffer.width % 16) return false;
-  if (is_float(buffer.form)) return buffer.group == 0;
+  if (is_float(buffer.form) || has_wide_numbers(buffer.form)) return buffer.group == 0;
   return buffer.form == (int32_t)Form::int8 && is_group(buffer.group) && buffer.width % buffer.group == 0;
 }
 
@@ -66,7 +69,8 @@ struct Checker {
   // A float row may be wider than the weight; quantized rows lie in blocks that the width decides.
   static bool takes(const WeightSpec& w, const BufferSpec& in) {
     if (is_integer(w.form)) return in.form == (int32_t)Form::int8 && in.width == w.size_in && w.group % in.group == 0;
-    return in.form == w.form && in.width >= w.size_in;
+    const bool fits = in.form == w.form || (has_wide_numbers(in.form) && has_wide_numbers(w.form));
+    return fits && in.width >= w.size_in;
   }
   bool linear() const {
     if (!is_packed(op.weight) || !has_rows(op.in, op.rows) || !has_rows(op.out, op.rows)) return false;
@@ -76,6 +80,7 @@ struct Checker {
     const int64_t width = up(w.size_out, 16) / (is_gate ? 2 : 1);
     if (!takes(w, in) || !in_range(op.epilogue, 0, 3) || !in_range(op.activation, 0, 3) || out.width < width) return false;
     if (!is_gate && !activates && out.form != (int32_t)Form::float32) return false;
+    if (out.form == (int32_t)Form::e4m3) return false;  // a unit has no whole row, which such a row's scale needs
     if (is_gate && w.size_out % (out.group ? 2 * out.group : 32)) return false;
     if (activates && w.size_out % (out.group ? out.group : 16)) return false;
     if (op.bias != NOTHING && !is_vector(op.bias, up(w.size_out, 16))) return false;
@@ -109,7 +114,7 @@ struct Checker {
     const int64_t width = (int64_t)op.num_heads * op.head_dim;
     const BufferSpec& out = buffer(op.out);
     if (op.window < 0 || !(op.soft_cap >= 0 && op.soft_cap < 1e6f)) return false;
-    if (out.form == (int32_t)Form::bfloat16) return false;
+    if (out.form == (int32_t)Form::bfloat16 || out.form == (int32_t)Form::e4m3) return false;
     return out.width >= width && (out.form == (int32_t)Form::float32 || op.head_dim % out.group == 0);
   }
   bool row_answers() const { return op.rows == 1 && has_rows(op.in, 1) && op.size_in == plan.header->geometry.vocab_size && is_float(op.in, op.size_in); }
@@ -161,7 +166,8 @@ int64_t head_bytes_of(const Geometry& g) {
 }
 
 int64_t row_bytes_of(const BufferSpec& buffer) {
-  if (is_float(buffer.form)) return up((buffer.form == (int32_t)Form::float32 ? 4 : 2) * (int64_t)buffer.width, 64);
+  if (has_wide_numbers(buffer.form)) return up(4 * (int64_t)buffer.width, 64);
+  if (is_float(buffer.form)) return up(2 * (int64_t)buffer.width, 64);
   return up(buffer.width, 64) + 8 * (int64_t)(buffer.width / buffer.group);  // a sixteenth of a block of 16 rows
 }
 

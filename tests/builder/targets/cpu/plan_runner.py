@@ -19,7 +19,7 @@ from plugins.layer_norm.reference import layer_norm
 from plugins.linear.reference import activation, float_linear, gated, int8_linear
 from plugins.linear.spec import ACTIVATIONS
 from plugins.paged_attention.reference import round_keys_to_int8, round_to_int8, weigh
-from plugins.quantize.reference import quantize
+from plugins.quantize.reference import quantize, quantize_dynamic
 from plugins.rms_norm.reference import rms_norm
 from plugins.rope.reference import rotate, rotate_neighbours
 
@@ -119,6 +119,8 @@ class PlanRunner:
         self.rows[buffer] = padded
         if form == 1:
             self.rows[buffer] = to_bfloat16(padded).astype(np.float32)
+        if form == 5:
+            self.rows[buffer] = quantize_dynamic(padded)
 
     def _embedding(self, op: dict[str, Any]) -> None:
         weight = self.weights[op["weight"]]
