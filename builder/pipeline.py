@@ -91,8 +91,16 @@ def plan(request: CompileRequest, *, shows_bars: bool = False) -> BuildPlan:
     Raises:
         UserError: the checkpoint can't be read, or something asked for is not supported.
     """
+    return plan_checkpoint(open_checkpoint(request.model, shows_bars=shows_bars), request)
+
+
+def plan_checkpoint(checkpoint: Checkpoint, request: CompileRequest) -> BuildPlan:
+    """Decide everything about the build of a checkpoint that is open.
+
+    Raises:
+        UserError: something asked for is not supported.
+    """
     chosen = tuple((asked, targets.resolve(asked)) for asked in dict.fromkeys(request.targets))
-    checkpoint = open_checkpoint(request.model, shows_bars=shows_bars)
     config = replace(archs.read_config(checkpoint.config), tied_head=has_tied_head(checkpoint))
     checkpoint.tokenizer.check_fits(config.vocab_size)
     (first, *others) = names = tuple(dict.fromkeys(name for _, name in chosen))

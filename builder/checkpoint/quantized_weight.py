@@ -21,6 +21,8 @@ E4M3, one float32 `[]` that they are multiplied by."""
 CHANNEL = 0
 """For a group: all inputs of an output share one scale."""
 FORMATS = ("int8", "int4", "uint4", "fp8", "nvfp4")
+FLOAT_ROWS, TOKEN_ROWS = "float", "token"
+"""Rows that stay float, and rows that are rounded with a scale per token."""
 SIGNED = ("int4",)
 """Formats whose scales may be negative: -8 has no counterpart, so the sign of a scale says something."""
 
@@ -49,6 +51,8 @@ class QuantizedWeight:
     """Read the parts without checks; the scheme's own."""
     input_scale: Callable[[], Float32] | None = None
     """Read the fixed scale of the rows that it is multiplied with; None where rows are float or scaled as they come."""
+    rows: str = FLOAT_ROWS
+    """Of fp8 and nvfp4: what shares a scale in the rows that it is multiplied with, such as TOKEN_ROWS, or FLOAT_ROWS."""
 
     def read(self) -> Parts:
         """Read numbers and scales exactly as stored; float16 and bfloat16 scales are widened to float32.

@@ -3,10 +3,12 @@
 import contextlib
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from builder import pipeline
 from builder.artifact.store import Artifact
+from builder.checkpoint.open import open_checkpoint
 from builder.errors import UnsupportedError, UserError
 from builder.limits import LimitOptions
 from builder.pipeline import BuildPlan, CompileRequest, Progress
@@ -42,8 +44,13 @@ def compiled_reference(
 
 
 def _plan(model: str, limits: LimitOptions) -> BuildPlan:
-    """Plan for target cpu; for portable where the library of the first is missing, or it can't run the model."""
+    """Plan for target cpu; for portable where the library of the first is missing, or it can't run the model.
+
+    A checkpoint that is quantized counts as the float32 numbers that it stands for.
+    """
+    checkpoint = replace(open_checkpoint(model), quantized={})
     try:
-        return pipeline.plan(CompileRequest(model, targets=("cpu",), limits=limits))
+        return pipeline.plan_checkpoint(checkpoint, CompileRequest(model, ("cpu",), limits=limits))
     except UnsupportedError:
-        return pipeline.plan(CompileRequest(model, targets=("portable",), limits=limits))
+        request = CompileRequest(model, ("portable",), limits=limits)
+        return pipeline.plan_checkpoint(checkpoint, request)

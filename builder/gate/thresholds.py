@@ -5,6 +5,7 @@ Defaults hold for a format's own groups. They were set from SmolLM2-135M, a smal
 
 import json
 import math
+import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -37,6 +38,10 @@ DEFAULTS = {
     "int8": Thresholds(0.01, 0.06, 0.94, 1.02, 0.6, 0.15),
     "int4": Thresholds(0.4, 2.5, 0.68, 1.35, 0.15, 0.35),
     "uint4": Thresholds(0.4, 2.5, 0.68, 1.35, 0.15, 0.35),
+    "fp8": Thresholds(0.1, 0.5, 0.8, 1.1, 0.4, 0.2),
+    "fp8-weight-only": Thresholds(0.1, 0.5, 0.8, 1.1, 0.4, 0.2),
+    "nvfp4": Thresholds(0.4, 2.5, 0.6, 1.5, 0.1, 0.4),
+    "mxfp4": Thresholds(1, 5, 0.5, 2, 0.05, 0.6),
 }
 """By format of the weights."""
 INT8_KV = Thresholds(0.002, 0.02, -0.005, 0.003, -0.05, 0.05)
@@ -54,7 +59,8 @@ def default_thresholds(requested: str, kv: str) -> Thresholds:
     Raises:
         UnsupportedError: its format has none.
     """
-    name = requested.partition("-")[0]
+    known = [name for name in DEFAULTS if re.match(f"{name}(?![^- ])", requested)]
+    name = max(known, key=len, default=requested)
     if name not in DEFAULTS:
         raise UnsupportedError(
             f"format {name} has no default thresholds; known are those of {', '.join(DEFAULTS)}"

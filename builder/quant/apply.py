@@ -36,7 +36,9 @@ def quantize(graph: Graph, plan: QuantPlan) -> QuantizedGraph:
     for name, precision in plan.layers.items():
         weight = graph.model.graph.initializers.pop(name)
         read = plan.parts.get(name) or _packing(weight, precision)
-        nodes = _narrow(weight) if precision.name == BFLOAT16 else _quantize(weight, precision, read)
+        nodes = (
+            _narrow(weight) if precision.name == BFLOAT16 else _quantize(weight, precision, read)
+        )
         for value in (value for node in nodes for value in node.inputs):
             assert value is not None
             if value.const_value is not None:

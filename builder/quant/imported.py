@@ -7,12 +7,16 @@ scale, which is exact. All other weights stay as they are: bfloat16 where they a
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from builder.checkpoint.quantized_weight import CHANNEL, QuantizedWeight
+from builder.checkpoint.quantized_weight import (
+    CHANNEL,
+    FLOAT_ROWS,
+    TOKEN_ROWS,
+    QuantizedWeight,
+)
 from builder.checkpoint.tensors import Checkpoint
 from builder.checkpoint.weights import EMBEDDING, HEAD
 from builder.errors import UnsupportedError
 from builder.graph.graph import Graph
-from builder.quant import FORMATS
 from builder.quant.groups import Parts, num_groups
 from builder.quant.plan import (
     BFLOAT16,
@@ -27,6 +31,36 @@ GroupsOf = Callable[[str], tuple[int, ...]]
 """The groups that a target has for a format."""
 
 
+FLOAT_FORMATS = {
+    ("fp8", TOKEN_ROWS): "fp8",
+    ("fp8", FLOAT_ROWS): "fp8-weight-only",
+    ("nvfp4", FLOAT_ROWS): "nvfp4",
+}
+"""Our names of float formats, by theirs and by what shares a scale in the rows."""
+
+
+def format_of(weight: QuantizedWeight, method: str | None) -> str:
+    """Name the format of a weight of a checkpoint that `method` quantized.
+
+    Raises:
+        UnsupportedError: its rows are rounded in a way that is not implemented.
+    """
+    if weight.input_scale is not None:
+        raise UnsupportedError(
+            f"{weight.name} has an input_scale: activations with fixed scales are not supported, only those scaled "
+            "as they come"
+        )
+    if weight.format not in ("fp8", "nvfp4"):
+        return weight.format
+    if (weight.format, weight.rows) not in FLOAT_FORMATS:
+        known = ", ".join(f"{name} by {rows} rows" for name, rows in FLOAT_FORMATS)
+        raise UnsupportedError(
+            f"{weight.name} is {weight.format} ({method}), with a scale per {weight.rows} in the rows that it is multiplied "
+            f"with, which is read but not compiled; supported: {known}"
+        )
+    return FLOAT_FORMATS[weight.format, weight.rows]
+
+
 def imported_precision(checkpoint: Checkpoint) -> Precision | None:
     """Give the precision that most quantized numbers of a checkpoint have; None if it holds floats.
 
@@ -35,17 +69,8 @@ def imported_precision(checkpoint: Checkpoint) -> Precision | None:
     """
     counts: Counter[Precision] = Counter()
     for weight in checkpoint.quantized.values():
-        if weight.format not in FORMATS:
-            raise UnsupportedError(
-                f"{weight.name} is {weight.format} ({checkpoint.method}), which is read but not compiled yet; "
-                f"supported: {', '.join(FORMATS)}"
-            )
-        if weight.input_scale is not None:
-            raise UnsupportedError(
-                f"{weight.name} has an input_scale: activations with fixed scales are not supported, only those scaled "
-                "as they come"
-            )
-        counts[Precision(weight.format, weight.group)] += weight.shape[0] * weight.shape[1]
+        precision = Precision(format_of(weight, checkpoint.method), weight.group)
+        counts[precision] += weight.shape[0] * weight.shape[1]
     return counts.most_common(1)[0][0] if counts else None
 
 
@@ -97,7 +122,7 @@ def precision_of_ends(checkpoint: Checkpoint) -> Precision:
         checkpoint.quantized[name] for name in (HEAD, EMBEDDING) if name in checkpoint.quantized
     ]
     if found:
-        return Precision(found[0].format, found[0].group)
+        return Precision(format_of(found[0], checkpoint.method), found[0].group)
     return float_precision(checkpoint, EMBEDDING)
 
 
@@ -120,7 +145,7 @@ def plan_imported(graph: Graph, checkpoint: Checkpoint, groups_of: GroupsOf) -> 
         if weight is None:
             layers[name] = float_precision(checkpoint, name)
             continue
-        own = Precision(weight.format, weight.group)
+        own = Precision(format_of(weight, checkpoint.method), weight.group)
         layers[name] = regrouped(own, groups_of(own.name), name)
         parts[name] = _parts_of(weight, layers[name].group)
     narrow = {name: precision for name, precision in layers.items() if precision.name != FLOAT32}

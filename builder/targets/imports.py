@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from builder.checkpoint.tensors import Checkpoint
+from builder.quant import FORMATS
 from builder.quant.imported import imported_precision, refuse_others, regrouped
 from builder.quant.plan import Precision
 from builder.targets.compiler import TargetOptions, load_compiler
@@ -30,4 +31,5 @@ def options_for(target: str, options: TargetOptions, imported: Precision | None)
         return options
     groups = load_compiler(target).groups(imported.name)
     fitting = regrouped(imported, groups, "the checkpoint")
-    return replace(options, quant=fitting.name, group=fitting.group)
+    is_own = fitting.group == FORMATS[fitting.name].GROUP
+    return replace(options, quant=fitting.name, group=None if is_own else fitting.group)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from builder.checkpoint.quantized.fields import Fields
 from builder.checkpoint.quantized.floats import fp8_by_blocks, fp8_by_rows
 from builder.checkpoint.quantized.modules import Found, check_lists, names_run, quantized_modules
+from builder.checkpoint.quantized_weight import TOKEN_ROWS
 from builder.checkpoint.tensors import Tensor
 from builder.checkpoint.weights import HEAD
 from builder.errors import UnsupportedError
@@ -36,9 +37,9 @@ def read(fields: Fields, tensors: Mapping[str, Tensor]) -> Found:
         is_target=lambda name: f"{name}.weight" != HEAD,
     )
     weights = [
-        fp8_by_rows(module, "weight_scale")
+        fp8_by_rows(module, "weight_scale", TOKEN_ROWS)
         if block is None
-        else fp8_by_blocks(module, "weight_scale_inv", block)
+        else fp8_by_blocks(module, "weight_scale_inv", block, "block")
         for module in modules
     ]
     return Found(modules, weights)

@@ -26,7 +26,14 @@ from builder.checkpoint.quantized.modules import Found, Module, check_lists, qua
 from builder.checkpoint.quantized.numbers import codes, numbers, signed
 from builder.checkpoint.quantized.order import group_order
 from builder.checkpoint.quantized.patterns import Names
-from builder.checkpoint.quantized_weight import CHANNEL, Float32, Parts, QuantizedWeight, num_groups
+from builder.checkpoint.quantized_weight import (
+    CHANNEL,
+    FLOAT_ROWS,
+    Float32,
+    Parts,
+    QuantizedWeight,
+    num_groups,
+)
 from builder.checkpoint.tensors import FLOATS, Tensor
 from builder.errors import CheckpointError, UnsupportedError
 
@@ -59,6 +66,8 @@ class _Scheme:
     strategy: str
     group: int
     block: tuple[int, int]
+    rows: str
+    """What shares a scale in the rows that are multiplied, as QuantizedWeight has it."""
 
 
 def read(fields: Fields, tensors: Mapping[str, Tensor]) -> Found:
@@ -104,8 +113,7 @@ def _scheme(fields: Fields, common: str) -> _Scheme:
     fields.finish()
     if weights is None:
         raise fields.unsupported("weights", None, ("quantized weights",))
-    if rows is not None:
-        _check_activations(rows)
+    shared = FLOAT_ROWS if rows is None else _read_activations(rows)
     kind = weights.choice("type", ("int", "float"), default="int")
     strategy = weights.choice("strategy", STRATEGIES, default="tensor")
     group = weights.group("group_size")
@@ -122,6 +130,7 @@ def _scheme(fields: Fields, common: str) -> _Scheme:
         strategy=strategy,
         group=group if strategy in ("group", "tensor_group") else CHANNEL,
         block=_block(weights),
+        rows=shared,
     )
     weights.finish(WEIGHTS_HARMLESS)
     _check_known(scheme)
@@ -140,8 +149,8 @@ def _block(weights: Fields) -> tuple[int, int]:
     return 0, 0
 
 
-def _check_activations(rows: Fields) -> None:
-    """Accept rows that are quantized as they come, and fixed scales of float formats, which go with the weight.
+def _read_activations(rows: Fields) -> str:
+    """Give what shares a scale in rows that are quantized as they come, or have a fixed scale that goes with the weight.
 
     Raises:
         UnsupportedError: they are quantized in another way.
@@ -152,9 +161,17 @@ def _check_activations(rows: Fields) -> None:
         raise rows.unsupported("dynamic", dynamic, (True,))
     rows.choice("symmetric", (True,), default=True)
     rows.choice("num_bits", (4, 8))
-    for name in ("strategy", "group_size", "block_structure", "actorder"):
+    shared = str(rows.take("strategy") or "tensor")
+    for name in ("group_size", "block_structure", "actorder"):
         rows.take(name)
     rows.finish(WEIGHTS_HARMLESS)
+    return (
+        shared
+        if dynamic is True
+        else f"{shared}, fixed"
+        if not dynamic
+        else f"{shared} of a tensor"
+    )
 
 
 KNOWN = {
@@ -186,11 +203,17 @@ def _check_known(scheme: _Scheme) -> None:
 def _weight(module: Module, scheme: _Scheme) -> QuantizedWeight:
     if scheme.format == "nvfp4-pack-quantized":
         module.maybe("input_global_scale", ("float32",), *SCALAR)
-        return nvfp4(module, "weight_packed", "weight_global_scale", lambda divisor: 1 / divisor)
+        return nvfp4(
+            module,
+            "weight_packed",
+            "weight_global_scale",
+            of_file=lambda divisor: 1 / divisor,
+            rows=scheme.rows,
+        )
     if scheme.kind == "float":
         if scheme.strategy == "block":
-            return fp8_by_blocks(module, "weight_scale", scheme.block)
-        return fp8_by_rows(module, "weight_scale")
+            return fp8_by_blocks(module, "weight_scale", scheme.block, scheme.rows)
+        return fp8_by_rows(module, "weight_scale", scheme.rows)
     return _packed(module, scheme) if scheme.format == "pack-quantized" else _plain(module)
 
 

@@ -34,8 +34,8 @@ def whole_scales(
     return scales, rows_of(scales, size_out)
 
 
-def fp8_by_rows(module: Module, suffix: str) -> QuantizedWeight:
-    """Give an FP8 weight with one scale, or one per output.
+def fp8_by_rows(module: Module, suffix: str, rows: str) -> QuantizedWeight:
+    """Give an FP8 weight with one scale, or one per output; `rows` is what shares one in what it is multiplied with.
 
     Raises:
         CheckpointError: a part is missing or of another kind.
@@ -51,10 +51,13 @@ def fp8_by_rows(module: Module, suffix: str) -> QuantizedWeight:
         num_bytes=module.num_bytes,
         load=lambda: (numbers(weight), read_scales()),
         input_scale=input_scale(module),
+        rows=rows,
     )
 
 
-def fp8_by_blocks(module: Module, suffix: str, block: tuple[int, int]) -> QuantizedWeight:
+def fp8_by_blocks(
+    module: Module, suffix: str, block: tuple[int, int], rows: str
+) -> QuantizedWeight:
     """Give an FP8 weight with one scale per block of outputs and inputs; a scale is repeated for each output.
 
     Raises:
@@ -77,11 +80,17 @@ def fp8_by_blocks(module: Module, suffix: str, block: tuple[int, int]) -> Quanti
         num_bytes=module.num_bytes,
         load=load,
         input_scale=input_scale(module),
+        rows=rows,
     )
 
 
 def nvfp4(
-    module: Module, packed: str, tensor_scale: str, of_file: Callable[[NDArray[Any]], NDArray[Any]]
+    module: Module,
+    packed: str,
+    tensor_scale: str,
+    *,
+    of_file: Callable[[NDArray[Any]], NDArray[Any]],
+    rows: str,
 ) -> QuantizedWeight:
     """Give an NVFP4 weight; `of_file` turns the tensor's stored scale into one that numbers are multiplied by.
 
@@ -111,6 +120,7 @@ def nvfp4(
         num_bytes=module.num_bytes,
         load=load,
         input_scale=input_scale(module),
+        rows=rows,
     )
 
 

@@ -17,7 +17,7 @@ from builder.checkpoint.quantized.floats import (
 )
 from builder.checkpoint.quantized.modules import Found, Module, check_lists, quantized_modules
 from builder.checkpoint.quantized.numbers import numbers
-from builder.checkpoint.quantized_weight import CHANNEL, QuantizedWeight
+from builder.checkpoint.quantized_weight import CHANNEL, FLOAT_ROWS, TOKEN_ROWS, QuantizedWeight
 from builder.checkpoint.tensors import Tensor
 
 PARTS = ("weight_scale", "weight_scale_2", "input_scale")
@@ -41,16 +41,22 @@ def _int8(module: Module) -> QuantizedWeight:
     )
 
 
-def _nvfp4(module: Module) -> QuantizedWeight:
-    return nvfp4(module, "weight", "weight_scale_2", lambda scale: scale)
+def _fp8(rows: str) -> Callable[[Module], QuantizedWeight]:
+    return lambda module: fp8_by_rows(module, "weight_scale", rows)
+
+
+def _nvfp4(rows: str) -> Callable[[Module], QuantizedWeight]:
+    return lambda module: nvfp4(
+        module, "weight", "weight_scale_2", of_file=lambda scale: scale, rows=rows
+    )
 
 
 ALGORITHMS: dict[str, Callable[[Module], QuantizedWeight]] = {
-    "fp8": lambda module: fp8_by_rows(module, "weight_scale"),
-    "fp8_per_channel_per_token": lambda module: fp8_by_rows(module, "weight_scale"),
-    "fp8_pb_wo": lambda module: fp8_by_blocks(module, "weight_scale", BLOCK),
-    "nvfp4": _nvfp4,
-    "w4a16_nvfp4": _nvfp4,
+    "fp8": _fp8("tensor"),
+    "fp8_per_channel_per_token": _fp8(TOKEN_ROWS),
+    "fp8_pb_wo": lambda module: fp8_by_blocks(module, "weight_scale", BLOCK, FLOAT_ROWS),
+    "nvfp4": _nvfp4("group of 16"),
+    "w4a16_nvfp4": _nvfp4(FLOAT_ROWS),
     "w8a16": _int8,
 }
 """How weights are read, by `quant_algo` in lower case."""

@@ -13,6 +13,9 @@ from builder import pipeline
 from builder.checkpoint.open import open_checkpoint
 from builder.errors import UnsupportedError
 from builder.pipeline import CompileRequest
+from builder.targets.cpu.plan import Code
+from tests.builder.targets.cpu.plan_runner import PlanRunner
+from tests.built import compile_model
 from tests.quantized import Array, Writer, ct_section, fp8, nvfp4_bytes
 
 FP8_ROWS = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True, "symmetric": True}
@@ -145,12 +148,42 @@ def test_fixed_scales_of_activations_are_kept(tmp_path: Path) -> None:
     assert weight.input_scale() == np.float32(0.01)
 
 
-@pytest.mark.parametrize("case", ["block", "ct nvfp4"])
-def test_formats_that_no_target_runs_yet_are_refused_by_name(case: str, tmp_path: Path) -> None:
-    form, write = CASES[case]
-    write(tmp_path)
-    with pytest.raises(UnsupportedError, match=rf"_proj\.weight is {form} .*not compiled yet"):
+REFUSED = {
+    "ct tensor": "_proj.weight has an input_scale",
+    "modelopt": "_proj.weight has an input_scale",
+    "block": "_proj.weight is fp8 .* a scale per block in the rows",
+    "modelopt nvfp4": "_proj.weight is nvfp4 .* a scale per group of 16 in the rows",
+    "modelopt block": "fp8-weight-only in groups of 128, which the target does not run",
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_rows_and_blocks_that_no_target_runs_are_refused_by_name(case: str, tmp_path: Path) -> None:
+    CASES[case][1](tmp_path)
+    with pytest.raises(UnsupportedError, match=REFUSED[case]):
         pipeline.plan(CompileRequest(str(tmp_path)))
+
+
+COMPILED = {
+    "ct channel": "fp8",
+    "block of one": "fp8",
+    "modelopt channel": "fp8",
+    "ct nvfp4": "nvfp4",
+}
+
+
+@pytest.mark.parametrize("case", COMPILED)
+def test_the_engine_multiplies_exactly_what_the_files_stand_for(case: str, tmp_path: Path) -> None:
+    exact = CASES[case][1](tmp_path / "m")
+    artifact = compile_model(tmp_path / "m", tmp_path / "a")
+    (record,) = artifact.manifest.engines
+    assert record.emulated == (COMPILED[case],)
+    assert record.requested.startswith(f"{COMPILED[case]} as in the checkpoint")
+    runner = PlanRunner(artifact)
+    operation = [op for op in runner.operations if op["code"] == Code.LINEAR][1]
+    numbers, _ = runner.weights[operation["weight"]].matrix(operation["scale"])
+    want = next(value for name, value in exact.items() if "0.self_attn.o_proj" in name)
+    np.testing.assert_allclose(numbers, want, rtol=2**-22, atol=0)
 
 
 def test_modelopts_own_file_is_read_where_the_config_says_nothing(tmp_path: Path) -> None:
