@@ -38,10 +38,10 @@ DEFAULTS = {
     "int8": Thresholds(0.01, 0.06, 0.94, 1.02, 0.6, 0.15),
     "int4": Thresholds(0.4, 2.5, 0.68, 1.35, 0.15, 0.35),
     "uint4": Thresholds(0.4, 2.5, 0.68, 1.35, 0.15, 0.35),
-    "fp8": Thresholds(0.1, 0.5, 0.8, 1.1, 0.4, 0.2),
-    "fp8-weight-only": Thresholds(0.1, 0.5, 0.8, 1.1, 0.4, 0.2),
-    "nvfp4": Thresholds(0.4, 2.5, 0.6, 1.5, 0.1, 0.4),
-    "mxfp4": Thresholds(1, 5, 0.5, 2, 0.05, 0.6),
+    "fp8": Thresholds(0.05, 0.3, 0.88, 1.05, 0.55, 0.15),
+    "fp8-weight-only": Thresholds(0.035, 0.2, 0.9, 1.045, 0.6, 0.15),
+    "nvfp4": Thresholds(0.35, 2.0, 0.7, 1.35, 0.15, 0.5),
+    "mxfp4": Thresholds(0.75, 4.5, 0.58, 1.7, 0.15, 0.6),
 }
 """By format of the weights."""
 INT8_KV = Thresholds(0.002, 0.02, -0.005, 0.003, -0.05, 0.05)

@@ -22,6 +22,12 @@ def test_groups_of_another_size_are_held_to_the_same() -> None:
     assert default_thresholds("int8-channel", "float32") == INT8
 
 
+@pytest.mark.parametrize("name", ["int4", "int4-g256", "fp8", "fp8-weight-only"])
+def test_imported_checkpoints_are_held_to_the_thresholds_of_their_format(name: str) -> None:
+    found = default_thresholds(f"{name} as in the checkpoint (gptq)", "bfloat16")
+    assert found == DEFAULTS[name.removesuffix("-g256")]
+
+
 def test_int8_keys_and_values_may_cost_something() -> None:
     found = default_thresholds("int8", "int8")
     assert found.max_kl_mean == INT8.max_kl_mean + INT8_KV.max_kl_mean
