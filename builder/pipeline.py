@@ -32,7 +32,8 @@ from builder.quant.imported import (
     plan_imported,
     precision_of_ends,
 )
-from builder.quant.plan import Precision, plan_quantization
+from builder.quant.plan import Precision, linear_weights, plan_quantization
+from builder.quant.realized import fallbacks, refuse_fallbacks
 from builder.quant.rotate import rotate
 from builder.targets import imports
 from builder.targets.compiler import TargetOptions, load_compiler
@@ -46,6 +47,8 @@ class CompileRequest:
     targets: tuple[str, ...] = ("cpu",)
     options: TargetOptions = field(default_factory=TargetOptions)
     limits: LimitOptions = field(default_factory=LimitOptions)
+    allow_fallback: bool = False
+    """Whether layers may get another precision than is asked for; the manifest names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +236,11 @@ def _check_unchanged(plan: BuildPlan, before: dict[str, tuple[int, int, int]]) -
 
 
 def _compile(plan: BuildPlan, target: str, folder: Path, progress: Progress) -> EngineRecord:
-    """Take one target from the checkpoint's tensors to an engine file."""
+    """Take one target from the checkpoint's tensors to an engine file.
+
+    Raises:
+        UnsupportedError: a layer has no kernel, or got another precision than is asked for.
+    """
     compiler, options = load_compiler(target), plan.request.options
     progress.stage(f"build graph for {target}", 0)
     graph = archs.build_graph(plan.config, WeightReader(plan.checkpoint), plan.limits.max_seq_len)
@@ -243,11 +250,14 @@ def _compile(plan: BuildPlan, target: str, folder: Path, progress: Progress) -> 
         if (rules := FORMATS.get(options.precision.name)) and rules.IS_ROTATED:
             rotate(graph)
         precisions = plan_quantization(graph, options.precision)
-    quantized = quantize(graph, precisions)
-    lowered = compiler.lower(quantized, plan.kv)
+    linear = [str(weight.name) for weight in linear_weights(graph.model)]
+    lowered = compiler.lower(quantize(graph, precisions), plan.kv)
+    fallen = fallbacks(linear, precisions.layers, lowered.realized)
+    if not plan.request.allow_fallback:
+        refuse_fallbacks(fallen, lowered.realized, target)
     advance: Callable[[int], None] = progress.advance
     progress.stage(f"write {target}", plan.estimate.weights_bytes)
-    return compiler.compile(lowered, folder, advance)
+    return replace(compiler.compile(lowered, folder, advance), fallbacks=fallen)
 
 
 def _try_engine(artifact: Artifact, target: str) -> None:

@@ -36,12 +36,17 @@ def compile_model(
     group: int | None = None,
     progress: Reports | None = None,
     replace_existing: bool = False,
+    allow_fallback: bool = False,
     **limits: int,
 ) -> Artifact:
     """Compile for one target."""
     options = TargetOptions(dtype=dtype, quant=quant, group=group, kv=kv)
     request = CompileRequest(
-        str(model), targets=(target,), options=options, limits=LimitOptions(**limits)
+        str(model),
+        targets=(target,),
+        options=options,
+        limits=LimitOptions(**limits),
+        allow_fallback=allow_fallback,
     )
     plan = pipeline.plan(request)
     return pipeline.build(

@@ -70,6 +70,8 @@ class EngineRecord:
     """One sentence on the arithmetic that the precision stands for."""
     emulated: tuple[str, ...]
     """Precisions of `realized` that the engine emulates: their exact numbers, multiplied in float32."""
+    fallbacks: dict[str, str]
+    """Layers of another precision than was asked for, each with the one that was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +223,8 @@ def _wrong_engines(manifest: Manifest) -> Iterator[str]:
             yield "engines without bindings"
         if not set(engine.emulated) <= set(engine.realized.values()):
             yield "emulated in engines"
+        if any(engine.realized.get(name) == asked for name, asked in engine.fallbacks.items()):
+            yield "fallbacks in engines"
     for name in manifest.files:
         if name.startswith(ENGINE_FOLDERS) and name not in owned:
             yield f"{name!r}, which no engine uses,"

@@ -57,6 +57,7 @@ class Options:
     max_num_tokens: int | None
     block_size: int | None
     kv_cache_bytes: int | None
+    allow_fallback: bool
     gate: bool
     gate_text: Path | None
     gate_tokens: int | None
@@ -133,6 +134,9 @@ LATER = "Not in this version."
 @click.option(
     "--kv-cache-bytes", type=ByteSize(), help="Memory of the KV pools, such as 512MiB, 2GB or 1g."
 )
+@click.option(
+    "--allow-fallback", is_flag=True, help="Take layers of another precision than is asked for."
+)
 @click.option("--gate", is_flag=True, help="Judge the artifact by MODEL in float32 afterwards.")
 @click.option(
     "--gate-text", type=click.Path(path_type=Path), metavar="FILE", help="Text that the gate reads."
@@ -205,6 +209,7 @@ def request_from(options: Options) -> pipeline.CompileRequest:
     return pipeline.CompileRequest(
         model=options.model,
         targets=options.target,
+        allow_fallback=options.allow_fallback,
         options=TargetOptions(
             dtype=options.dtype,
             quant=quant_from(options.formats),

@@ -70,6 +70,9 @@ def engine_line(engine: EngineRecord) -> str:
         f"{count} x {dtype}{' (emulated)' if dtype in engine.emulated else ''}"
         for dtype, count in sorted(counts.items())
     )
+    if engine.fallbacks:
+        kinds = ", ".join(sorted(set(engine.fallbacks.values())))
+        realized += f" ({len(engine.fallbacks)} of them fell back from {kinds})"
     place = engine.path if engine.weights is None else f"{engine.path} + {engine.weights}"
     return f"{engine.target} rank {engine.rank}: asked {engine.requested}, is {realized}; {place}"
 

@@ -130,6 +130,7 @@ def compile(  # noqa: A001 - the verb of the Compiler protocol
         realized=graph.realized,
         compute=_compute(graph),
         emulated=_emulated(graph),
+        fallbacks={},
     )
 
 

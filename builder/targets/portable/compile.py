@@ -146,6 +146,7 @@ def compile(  # noqa: A001 - the verb of the Compiler protocol
         realized=graph.realized,
         compute=COMPUTE.get(graph.requested, QUANTIZED.format(label=graph.requested)),
         emulated=(),
+        fallbacks={},
     )
 
 

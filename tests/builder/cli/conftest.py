@@ -66,6 +66,7 @@ MANIFEST = Manifest(
             realized={"a.weight": "int8", "b.weight": "int8", "norm.weight": "float32"},
             compute="int8 weights are widened to float32 in blocks",
             emulated=(),
+            fallbacks={},
         ),
     ),
     tokenizer=TokenizerRecord(

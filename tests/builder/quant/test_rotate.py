@@ -9,11 +9,10 @@ import pytest
 
 from builder import archs, pipeline
 from builder.checkpoint.weights import WeightReader
-from builder.graph.graph import Graph, QuantizedGraph
+from builder.graph.graph import Graph
 from builder.pipeline import CompileRequest
-from builder.quant.apply import quantize
 from builder.quant.orthogonal import orthogonal
-from builder.quant.plan import QuantPlan
+from builder.quant.plan import Precision, QuantPlan, plan_quantization
 from builder.quant.rotate import rotate
 from builder.targets import open_executor
 from tests.built import compile_model
@@ -49,11 +48,11 @@ def test_a_rotated_model_gives_the_same_logits(
     folder = tiny_llama(tmp_path / "model", **MODELS[name])
     expected = logits(folder, tmp_path / "plain")
 
-    def rotated(graph: Graph, plan: QuantPlan) -> QuantizedGraph:
+    def rotated(graph: Graph, precision: Precision) -> QuantPlan:
         assert rotate(graph)
-        return quantize(graph, plan)
+        return plan_quantization(graph, precision)
 
-    monkeypatch.setattr(pipeline, "quantize", rotated)
+    monkeypatch.setattr(pipeline, "plan_quantization", rotated)
     got = logits(folder, tmp_path / "rotated")
     np.testing.assert_allclose(got, expected, atol=2e-4)
     assert not np.array_equal(got, expected)
