@@ -138,7 +138,7 @@ def plan_checkpoint(checkpoint: Checkpoint, request: CompileRequest) -> BuildPla
         notes=(
             *_emulations(options[first].precision.name, names),
             *_notes(checkpoint),
-            *exact_notes(checkpoint.quantized, names),
+            *exact_notes(checkpoint, names),
         ),
     )
 

@@ -5,7 +5,7 @@ scale, which is exact. All other weights stay as they are: bfloat16 where they a
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from builder.checkpoint.quantized_weight import (
     CHANNEL,
@@ -13,7 +13,7 @@ from builder.checkpoint.quantized_weight import (
     TOKEN_ROWS,
     QuantizedWeight,
 )
-from builder.checkpoint.tensors import Checkpoint
+from builder.checkpoint.tensors import FLOATS, Checkpoint
 from builder.checkpoint.weights import EMBEDDING, HEAD
 from builder.errors import UnsupportedError
 from builder.graph.graph import Graph
@@ -37,6 +37,10 @@ FLOAT_FORMATS = {
     ("nvfp4", FLOAT_ROWS): "nvfp4",
 }
 """Our names of float formats, by theirs and by what shares a scale in the rows."""
+
+
+NEAREST = Precision("int8", 32)
+"""What blocks become that no format has."""
 
 
 def format_of(weight: QuantizedWeight, method: str | None) -> str:
@@ -68,7 +72,10 @@ def imported_precision(checkpoint: Checkpoint) -> Precision | None:
         UnsupportedError: one has a format that is not implemented.
     """
     counts: Counter[Precision] = Counter()
-    for weight in checkpoint.quantized.values():
+    ends = (EMBEDDING, HEAD)  # which are most of a tiny model, and tell nothing of its layers
+    for name, weight in sorted(checkpoint.quantized.items(), key=lambda item: item[0] in ends):
+        if counts and name in ends:
+            break
         precision = Precision(format_of(weight, checkpoint.method), weight.group)
         counts[precision] += weight.shape[0] * weight.shape[1]
     return counts.most_common(1)[0][0] if counts else None
@@ -110,8 +117,13 @@ def regrouped(precision: Precision, groups: tuple[int, ...], name: str) -> Preci
 
 
 def float_precision(checkpoint: Checkpoint, name: str) -> Precision:
-    """Give the precision that a weight which is not quantized keeps: float16 needs float32 to be exact."""
+    """Give the precision of a weight that no format keeps in its bits.
+
+    float16 needs float32 to be exact. GGUF blocks of other types, as heads often have, become what is nearest.
+    """
     tensor = checkpoint.tensors.get(name)
+    if tensor is not None and tensor.stored not in FLOATS:
+        return NEAREST
     is_narrow = tensor is not None and tensor.stored == BFLOAT16
     return Precision(BFLOAT16 if is_narrow else FLOAT32)
 
@@ -152,14 +164,20 @@ def plan_imported(graph: Graph, checkpoint: Checkpoint, groups_of: GroupsOf) -> 
     return QuantPlan(f"{found.label} as in the checkpoint ({checkpoint.method})", narrow, parts)
 
 
-def exact_notes(quantized: Mapping[str, QuantizedWeight], targets: tuple[str, ...]) -> list[str]:
-    """Say where a target can't hold scales as they are stored."""
-    wide = any(weight.scales_stored == FLOAT32 for weight in quantized.values())
-    if "cpu" not in targets or not wide:
-        return []
-    return [
-        "the checkpoint has float32 scales, of which target cpu keeps 11 bits; --target portable keeps all"
-    ]
+def exact_notes(checkpoint: Checkpoint, targets: tuple[str, ...]) -> list[str]:
+    """Say what of a quantized checkpoint can't be held as it is stored."""
+    notes = []
+    if "cpu" in targets and any(
+        weight.scales_stored == FLOAT32 for weight in checkpoint.quantized.values()
+    ):
+        notes.append(
+            "the checkpoint has float32 scales, of which target cpu keeps 11 bits; --target portable keeps all"
+        )
+    for name in (EMBEDDING, HEAD) if checkpoint.quantized else ():
+        tensor = checkpoint.tensors.get(name)
+        if tensor is not None and name not in checkpoint.quantized and tensor.stored not in FLOATS:
+            notes.append(f"{name} is {tensor.stored}, which is rounded to {NEAREST.label}")
+    return notes
 
 
 def _parts_of(weight: QuantizedWeight, group: int) -> Callable[[], Parts]:

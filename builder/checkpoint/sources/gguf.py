@@ -1,11 +1,11 @@
-"""GGUF files as checkpoints: names and row order of Hugging Face, blocks dequantized when read.
+"""GGUF files as checkpoints: names and row order of Hugging Face, blocks dequantized when read, or kept where a format has them.
 
 llama.cpp's converter reorders the rows of query and key projections so that rotary pairs lie side by side;
 reading puts them back, because the graph rotates halves.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from builder.checkpoint.files import Bytes
 from builder.checkpoint.gguf_tokenizer import read_gguf_tokenizer
 from builder.checkpoint.provenance import Source, note_files
 from builder.checkpoint.sources.gguf_archs import GgufArch
+from builder.checkpoint.sources.gguf_blocks import FORMATS, kept_type, kept_weight
 from builder.checkpoint.sources.gguf_config import ROPE_FACTORS, find_arch, read_config
 from builder.checkpoint.sources.gguf_file import GgufFile, StoredTensor, read_gguf
 from builder.checkpoint.tensors import Checkpoint, Float32, Tensor, widen
@@ -39,17 +40,28 @@ def open_gguf(path: Path) -> Checkpoint:
     """
     file = read_gguf(path)
     config = read_config(file)
-    tensors = _read_tensors(file, config)
+    found = _read_tensors(file, config)
     tokenizer = read_gguf_tokenizer(file.metadata)
     source = Source("gguf", path.name, note_files([path]))
-    return Checkpoint(config, tensors, tokenizer, source)
+    tensors = {name: _tensor(name, stored, heads) for name, (stored, heads) in found.items()}
+    kind = kept_type({name: stored for name, (stored, _) in found.items()})
+    if kind is None:
+        return Checkpoint(config, tensors, tokenizer, source)
+    kept = {
+        name: kept_weight(name, stored, _reading(stored, heads))
+        for name, (stored, heads) in found.items()
+        if stored.type in FORMATS and len(stored.shape) == 2
+    }
+    return Checkpoint(config, tensors, tokenizer, source, kept, f"GGUF {kind.name}")
 
 
-def _read_tensors(file: GgufFile, config: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Give each tensor under its Hugging Face name."""
+def _read_tensors(
+    file: GgufFile, config: Mapping[str, Any]
+) -> dict[str, tuple[StoredTensor, int | None]]:
+    """Give each tensor under its Hugging Face name, and the number of heads if its rows are interleaved."""
     _, arch = find_arch(file.metadata)
     _refuse_block_types({stored.type for stored in file.tensors.values()})
-    tensors: dict[str, Tensor] = {}
+    tensors: dict[str, tuple[StoredTensor, int | None]] = {}
     unknown: list[str] = []
     for stored in file.tensors.values():
         if stored.name == ROPE_FACTORS:
@@ -59,7 +71,7 @@ def _read_tensors(file: GgufFile, config: Mapping[str, Any]) -> dict[str, Tensor
             unknown.append(stored.name)
             continue
         num_heads = None if heads_field is None else config[heads_field]
-        tensors[name] = _tensor(name, stored, num_heads)
+        tensors[name] = stored, num_heads
     if unknown:
         raise UnsupportedError(
             f"the GGUF file has tensors that are not known for its architecture: {', '.join(unknown[:5])}"
@@ -96,8 +108,10 @@ def _tensor(name: str, stored: StoredTensor, num_heads: int | None) -> Tensor:
     if num_heads is not None:
         _check_interleaved(stored, num_heads)
 
+    read = _reading(stored, num_heads)
+
     def load() -> Float32:
-        raw = stored.raw if num_heads is None else _halves(stored, num_heads)
+        raw = read()
         if kind in PLAIN:
             return widen(raw.reshape(-1), name, PLAIN[kind]).reshape(shape)
         with np.errstate(
@@ -106,6 +120,11 @@ def _tensor(name: str, stored: StoredTensor, num_heads: int | None) -> Tensor:
             return np.ascontiguousarray(gguf.dequantize(raw, kind), np.float32).reshape(shape)
 
     return Tensor(name, shape, PLAIN.get(kind, kind.name), len(stored.part), load)
+
+
+def _reading(stored: StoredTensor, num_heads: int | None) -> Callable[[], Bytes]:
+    """Read rows in the order of Hugging Face."""
+    return lambda: stored.raw if num_heads is None else _halves(stored, num_heads)
 
 
 def _check_interleaved(stored: StoredTensor, num_heads: int) -> None:

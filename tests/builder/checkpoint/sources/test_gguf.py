@@ -54,6 +54,51 @@ def test_rows_are_put_in_order_also_in_blocks(stored: str, tmp_path: Path) -> No
     assert checkpoint.tensors[name].stored == expected
 
 
+@pytest.mark.parametrize(("stored", "form"), [("Q8_0", "int8"), ("Q4_0", "int4")])
+def test_blocks_that_a_format_has_are_kept_in_their_bits(
+    stored: str, form: str, tmp_path: Path
+) -> None:
+    checkpoint = opened(tmp_path, stored=stored)
+    kind = gguf.GGMLQuantizationType[stored]
+    weights = tiny_weights(tiny_config())
+    assert checkpoint.method == f"GGUF {stored}"
+    assert {
+        name for name in weights if name.endswith("_proj.weight")
+    } <= checkpoint.quantized.keys()
+    for name, weight in checkpoint.quantized.items():
+        assert (weight.format, weight.group) == (form, 32)
+        rounded = gguf.dequantize(gguf.quantize(weights[name], kind), kind)
+        np.testing.assert_array_equal(weight.dequantize(), rounded)
+
+
+@pytest.mark.parametrize("stored", ["F16", "Q4_1", "Q5_0"])
+def test_other_blocks_are_dequantized(stored: str, tmp_path: Path) -> None:
+    checkpoint = opened(tmp_path, stored=stored)
+    assert not checkpoint.quantized
+    assert checkpoint.method is None
+
+
+def test_layers_of_different_types_are_all_dequantized(tmp_path: Path) -> None:
+    matrix = Stored.from_numbers(np.ones((64, 64), np.float32), "Q8_0")
+    other = Stored.from_numbers(np.ones((64, 64), np.float32), "Q4_0")
+    tensors = {
+        "token_embd.weight": Stored.from_numbers(np.ones((259, 64), np.float32), "F16"),
+        "blk.0.ffn_up.weight": matrix,
+        "blk.0.ffn_down.weight": other,
+    }
+    model = write_gguf(tmp_path / "m.gguf", gguf_metadata(tiny_config()), tensors)
+    assert not open_checkpoint(str(model)).quantized
+
+
+def test_numbers_behind_a_scale_of_0_are_0(tmp_path: Path) -> None:
+    raw = bytes(2) + bytes(range(1, 33))
+    table = Stored.from_numbers(np.ones((259, 64), np.float32), "F16")
+    tensors = {"token_embd.weight": table, "blk.0.ffn_down.weight": Stored(8, (1, 32), raw)}
+    model = write_gguf(tmp_path / "m.gguf", gguf_metadata(tiny_config()), tensors)
+    (weight,) = open_checkpoint(str(model)).quantized.values()
+    assert not weight.read()[0].any()
+
+
 @pytest.mark.parametrize("kind", READABLE)
 def test_every_type_that_gguf_can_dequantize_is_read(kind: str, tmp_path: Path) -> None:
     number = gguf.GGMLQuantizationType[kind]

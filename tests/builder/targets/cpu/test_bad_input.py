@@ -11,6 +11,7 @@ from builder.artifact.config import KVGeometry, KVGroup
 from builder.artifact.store import Artifact
 from builder.errors import ArtifactError, UserError
 from builder.targets import import_half, open_executor
+from builder.targets.cpu.plan import VERSION
 from tests.builder.targets.cpu.drawing import draw
 from tests.builder.targets.cpu.precisions import PRECISIONS
 from tests.built import compile_model
@@ -113,7 +114,7 @@ def test_a_plan_that_is_cut_short_is_refused(plain: Artifact, tmp_path: Path, cu
 def test_a_plan_of_another_version_names_both(plain: Artifact, tmp_path: Path) -> None:
     plan = bytearray(plan_of(plain))
     struct.pack_into("<I", plan, 8, 9)
-    with pytest.raises(ArtifactError, match="version 9, this version of Forerun reads 2"):
+    with pytest.raises(ArtifactError, match=f"version 9, this version of Forerun reads {VERSION}"):
         open_executor(spoiled(plain, tmp_path, bytes(plan)))
 
 
