@@ -25,6 +25,8 @@ FLOAT_ROWS, TOKEN_ROWS = "float", "token"
 """Rows that stay float, and rows that are rounded with a scale per token."""
 SIGNED = ("int4",)
 """Formats whose scales may be negative: -8 has no counterpart, so the sign of a scale says something."""
+LARGEST = {"int8": 128.0, "int4": 8.0, "uint4": 15.0, "fp8": 448.0, "nvfp4": 6.0}
+"""The largest magnitude of a number of each format."""
 
 
 def num_groups(size_in: int, group: int) -> int:
@@ -68,6 +70,9 @@ class QuantizedWeight:
                 self._refuse("a scale that is infinite or no number")
             if self.format not in SIGNED and (factor < 0).any():
                 self._refuse("a negative scale")
+        reach = np.abs(factors[0]).max(initial=0) * np.prod(factors[1:], dtype=np.float64)
+        if reach * LARGEST[self.format] > np.finfo(np.float32).max:
+            self._refuse(f"a scale of {reach:.3g}, with which its numbers may be infinite")
         if self.format in ("fp8", "nvfp4") and not np.isfinite(numbers.astype(np.float32)).all():
             self._refuse("a number that is NaN")
         for factor in factors:

@@ -18,7 +18,7 @@ from builder.checkpoint.tokenizer_files import TokenizerFiles
 from builder.cli.display import Display, display_for
 from builder.cli.failures import printable
 from builder.cli.gate.lines import report_rows
-from builder.cli.gate.running import Gate, GateFiles, judge_artifact, make_gate
+from builder.cli.gate.running import Gate, GateFiles, judge_built, make_gate
 from builder.cli.interruption import stop_signals_interrupt
 from builder.cli.plan import show_plan
 from builder.cli.sizes import ByteSize, format_bytes, format_duration
@@ -177,7 +177,7 @@ def compile_model(options: Options) -> None:
     took = format_duration(time.monotonic() - started)
     click.echo(printable(f"{destination}: {format_bytes(size_of(artifact))} in {took}"))
     if gate is not None:
-        report = judge_artifact(destination, gate, display=display)
+        report = judge_built(destination, gate, display=display)
         display.facts("Quality gate", report_rows(report))
         raise_missed(report)
 

@@ -3,6 +3,7 @@
 Letters: R rows of logits, V vocabulary. Divergences are in nats.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -14,6 +15,10 @@ from builder.artifact.step import Float32, Int32
 Float64 = NDArray[np.float64]
 
 TAIL_PERCENTILE = 99
+LARGEST_LOG = 700.0
+"""Of a perplexity or a ratio of two: what lies beyond is shown as its exponential, which a float still holds."""
+FARTHEST = np.float32(2.0**120)
+"""How far below its row's largest a logit counts, so that differences of two stay finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +44,8 @@ class Figures:
     """Share of tokens at which both find the same one likeliest."""
     perplexity: float
     reference_perplexity: float
-
-    @property
-    def perplexity_ratio(self) -> float:
-        """The engine's perplexity over the reference's."""
-        return self.perplexity / self.reference_perplexity
+    perplexity_ratio: float
+    """The engine's perplexity over the reference's."""
 
 
 def judge(logits: Float32, coming: Int32) -> tuple[Float32, Int32]:
@@ -75,16 +77,17 @@ def compare(reference: Float32, given: Float32, coming: Int32) -> TokenFigures:
 
 def _shifted(logits: Float32) -> tuple[Float32, Float64]:
     """Give rows less their largest entry, and the logarithm `[R]` of the sum of their exponentials."""
-    shifted: Float32 = logits - logits.max(axis=1, keepdims=True)
+    with np.errstate(over="ignore"):
+        shifted: Float32 = np.maximum(logits - logits.max(axis=1, keepdims=True), -FARTHEST)
     return shifted, np.log(np.exp(shifted).sum(axis=1, dtype=np.float64))
 
 
 def summed(pieces: Iterable[TokenFigures]) -> Figures:
-    """Put the figures of all tokens together; there is at least one."""
+    """Put the figures of all tokens together; there is at least one. All are finite, however bad the engine is."""
     found = list(pieces)
     divergences = np.concatenate([piece.divergences for piece in found])
     ours, theirs = (
-        float(np.exp(-np.concatenate(parts).mean()))
+        -float(np.concatenate(parts).mean())
         for parts in (
             [piece.log_likelihoods for piece in found],
             [piece.reference_log_likelihoods for piece in found],
@@ -94,6 +97,11 @@ def summed(pieces: Iterable[TokenFigures]) -> Figures:
         kl_mean=float(divergences.mean()),
         kl_p99=float(np.percentile(divergences, TAIL_PERCENTILE)),
         agreement=float(np.concatenate([piece.agreements for piece in found]).mean()),
-        perplexity=ours,
-        reference_perplexity=theirs,
+        perplexity=_exponential(ours),
+        reference_perplexity=_exponential(theirs),
+        perplexity_ratio=_exponential(ours - theirs),
     )
+
+
+def _exponential(log: float) -> float:
+    return math.exp(min(log, LARGEST_LOG))

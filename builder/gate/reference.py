@@ -1,13 +1,11 @@
 """The float32 reference: the same checkpoint, compiled in a folder that goes when it has been asked."""
 
 import contextlib
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from builder import pipeline
-from builder.artifact.store import Artifact
+from builder.artifact.store import Artifact, staged
 from builder.checkpoint.open import open_checkpoint
 from builder.errors import UnsupportedError, UserError
 from builder.limits import LimitOptions
@@ -39,8 +37,9 @@ def compiled_reference(
             "name the checkpoint that the artifact was compiled from"
         )
     root = judged.root.resolve()
-    with tempfile.TemporaryDirectory(prefix=f".{root.name}.reference-", dir=root.parent) as folder:
-        yield pipeline.build(plan, Path(folder) / "float32", progress=progress)
+    # A folder that a killed gate left is as large as the model in float32: the next gate removes it.
+    with staged(root.with_name(f"{root.name}.reference")) as folder:
+        yield pipeline.build(plan, folder / "float32", progress=progress)
 
 
 def _plan(model: str, limits: LimitOptions) -> BuildPlan:

@@ -17,6 +17,8 @@ NAME = "Forerun's held-out text, version 1"
 PASSAGES = ("prose.txt", "lists.txt", "code.txt")
 DIALOGUES = "dialogues.json"
 QUESTIONS = "questions.json"
+MAX_BYTES = 4 << 20
+"""Of a file of text, which is cut into tokens as a whole: about a million of them."""
 
 Dialogue = tuple[dict[str, str], ...]
 """Messages with role and content."""
@@ -61,10 +63,15 @@ def read_text(path: Path) -> Text:
     """Read a file as one passage.
 
     Raises:
-        UserError: it can't be read, or is not UTF-8.
+        UserError: it can't be read, or is too large or not UTF-8.
     """
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise UserError(
+                f"--text {path} has more than {MAX_BYTES >> 20} MiB; give a part of it, as a gate needs no more"
+            )
         passage = data.decode()
     except OSError as error:
         raise UserError(f"--text {path} can't be read: {error.strerror or error}") from error

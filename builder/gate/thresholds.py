@@ -6,9 +6,11 @@ Defaults hold for a format's own groups. They were set from SmolLM2-135M, a smal
 import json
 import math
 import re
+import sys
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,19 +78,31 @@ def read_thresholds(path: Path, defaults: Thresholds) -> Thresholds:
     """Read a JSON or TOML file of some thresholds by name; those that it leaves out are as in `defaults`.
 
     Raises:
-        UserError: it can't be read, or a name is unknown, or a value is no number from 0 on.
+        UserError: it can't be read, or a name is unknown or stands there twice, or a value is no number that can be met.
     """
     known = [each.name for each in fields(Thresholds)]
     given = _table(path)
     for name, value in given.items():
         if name not in known:
             raise UserError(f"{path}: {unknown_name('threshold', name, known)}")
-        if not _is_bound(value):
-            raise UserError(f"{path}: {name} must be a number from 0 on; got {str(value)[:40]}")
+        most = math.inf if name.startswith("max_") else 1
+        if not _is_bound(value, most):
+            allowed = "a number from 0 on" if most > 1 else "a share from 0 to 1"
+            raise UserError(f"{path}: {name} must be {allowed}; got {str(value)[:40]}")
     return replace(defaults, **{name: float(value) for name, value in given.items()})
 
 
-READERS: dict[str, Callable[[str], Any]] = {".json": json.loads, ".toml": tomllib.loads}
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands there twice")
+    return found
+
+
+READERS: dict[str, Callable[[str], Any]] = {
+    ".json": partial(json.loads, object_pairs_hook=_each_once),
+    ".toml": tomllib.loads,
+}
 
 
 def _table(path: Path) -> dict[str, Any]:
@@ -106,6 +120,6 @@ def _table(path: Path) -> dict[str, Any]:
     return given
 
 
-def _is_bound(value: Any) -> bool:
+def _is_bound(value: Any, most: float) -> bool:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and value >= 0
+    return is_number and 0 <= value <= min(most, sys.float_info.max)  # also of ints beyond floats

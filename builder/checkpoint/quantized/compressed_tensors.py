@@ -87,7 +87,7 @@ def read(fields: Fields, tensors: Mapping[str, Tensor]) -> Found:
     check_lists(
         tensors,
         modules,
-        is_excluded=ignored.name,
+        is_excluded=lambda name: ignored.has_linear or ignored.name(name),
         is_target=lambda name: _scheme_of(name, schemes) is not None,
     )
     weights = []

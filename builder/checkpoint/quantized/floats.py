@@ -107,7 +107,9 @@ def nvfp4(
     whole = module.part(tensor_scale, ("float32",), *SCALAR)
 
     def load() -> Parts:
-        with np.errstate(divide="ignore"):  # a divisor of 0 is refused as an infinite scale
+        with np.errstate(
+            divide="ignore", over="ignore"
+        ):  # a divisor of 0 is refused as an infinite scale
             factor = of_file(numbers(whole).reshape(()).astype(np.float64)).astype(np.float32)
         return codes(numbers(words), 4).view(ml_dtypes.float4_e2m1fn), numbers(scales), factor
 

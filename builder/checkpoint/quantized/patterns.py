@@ -7,7 +7,8 @@ from builder.errors import UnsupportedError
 
 PREFIX = "re:"
 LINEAR = "Linear"
-MAX_PATTERN, MAX_REPEATS = 200, 6
+MAX_PATTERN, MAX_REPEATS, MAX_LAYER = 200, 4, 128
+"""Together they bound the tries of a match; names of layers have some 40 letters, and patterns two repeats."""
 REPEATS = re.compile(r"(?<!\\)[*+{]")
 HOSTILE = re.compile(r"\)[*+?{]|\\\d|\(\?")
 """Groups that are repeated, references and look-arounds: a pattern with them may take for ever."""
@@ -26,8 +27,19 @@ class Names:
         return LINEAR in self._whole
 
     def name(self, layer: str) -> bool:
-        """Tell whether a layer is listed by its own name or by a pattern."""
-        return layer in self._whole or any(pattern.match(layer) for pattern in self._patterns)
+        """Tell whether a layer is listed by its own name or by a pattern.
+
+        Raises:
+            UnsupportedError: its name is too long to be matched.
+        """
+        if layer in self._whole:
+            return True
+        if self._patterns and len(layer) > MAX_LAYER:
+            raise UnsupportedError(
+                f"tensor {layer[:60]!a}... has a name of more than {MAX_LAYER} letters, which is not matched with the "
+                "patterns of quantization_config"
+            )
+        return any(pattern.match(layer) for pattern in self._patterns)
 
 
 def _compiled(listed: str, where: str) -> re.Pattern[str]:

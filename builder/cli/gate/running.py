@@ -20,7 +20,7 @@ from builder.cli.display import Display, Stages
 from builder.cli.gate.asking import ask
 from builder.cli.gate.encoding import CHUNK, chunks_of, encode_text
 from builder.cli.interruption import stop_signals_interrupt
-from builder.errors import UserError
+from builder.errors import UserError, WorkError
 from builder.gate.figures import Figures
 from builder.gate.reading import compare_engines
 from builder.gate.reference import compiled_reference
@@ -108,6 +108,21 @@ def judge_artifact(
         report = _report(artifact, reference, gate, (figures, text, answers), target=chosen)
         write_report(root, report)
     return report
+
+
+def judge_built(root: Path, gate: Gate, *, display: Display) -> GateReport:
+    """Judge an artifact that was just compiled, as `judge_artifact` does.
+
+    Raises:
+        UserError: the checkpoint or the text can't be used.
+        WorkError: an engine failed, or the gate was interrupted; the artifact is there all the same.
+    """
+    try:
+        return judge_artifact(root, gate, display=display)
+    except KeyboardInterrupt as stop:
+        raise WorkError(
+            f"interrupted; {root} is there, but was not judged: run builder verify {root} --against {gate.checkpoint}"
+        ) from stop
 
 
 @contextlib.contextmanager

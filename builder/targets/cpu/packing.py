@@ -129,7 +129,7 @@ def _packed(matrices: Sequence[Matrix], size_out: int, join: Join) -> Packed:
             return panels.to_panels(first.form, first.group, tuple(join(part) for part in parts))
         except ValueError as error:
             raise BuildError(
-                f"{name} has weights that {first.form.name.lower()} can't hold: they are too large or no numbers"
+                f"{name} has weights that {first.form.name.lower()} can't hold: they are too large, all too small, or no numbers"
             ) from error
 
     return Packed(name, first.form, first.group, size_out, first.padded_in, num_bytes, read)

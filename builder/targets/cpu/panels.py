@@ -59,7 +59,7 @@ def to_panels(form: Form, group: int, parts: Parts) -> Bytes:
     """Pack a weight.
 
     Raises:
-        ValueError: its scales are too large for their half precision, or no numbers.
+        ValueError: its scales are too large or all too small for their half precision, or no numbers.
     """
     numbers, *rest = (_pad_rows(part, padded(len(part), PANEL)) for part in parts)
     size_in = padded_in(form, group, numbers.shape[1])
@@ -97,8 +97,11 @@ def _nibbles(
 def _halves(scales: NDArray[np.generic]) -> NDArray[np.generic]:
     with np.errstate(over="ignore"):  # told below, by the name of the weight
         stored = scales.astype(np.float32) * np.float32(SCALE_FACTOR)
-    if not np.abs(stored).max(initial=0) < np.finfo(np.float16).max:
+    largest, half = np.abs(stored).max(initial=0), np.finfo(np.float16)
+    if not largest < half.max:
         raise ValueError("a scale is too large or no number")
+    if 0 < largest < half.smallest_normal:
+        raise ValueError("all scales are too small")
     return _by_outputs(stored.astype(np.float16), 1)
 
 

@@ -83,5 +83,23 @@ def test_figures_of_pieces_are_those_of_all_tokens_together() -> None:
     assert whole.kl_mean == pytest.approx(found.divergences.mean())
     assert whole.kl_p99 == pytest.approx(np.sort(found.divergences)[-3:-1].mean(), rel=0.05)
     assert whole.perplexity == pytest.approx(np.exp(-found.log_likelihoods.mean()))
-    assert whole.perplexity_ratio == whole.perplexity / whole.reference_perplexity
+    ratio = whole.perplexity / whole.reference_perplexity
+    assert whole.perplexity_ratio == pytest.approx(ratio)
     assert whole.agreement == found.agreements.mean()
+
+
+def test_figures_are_finite_however_bad_both_engines_are() -> None:
+    loud = rows([3e38, -3e38, 0], [3e38, -3e38, -3e38])
+    other = rows([-3e38, 3e38, 0], [-3e38, 0, 3e38])
+    coming = np.array([1, 1], np.int32)
+    found = summed([compare(loud, other, coming)])
+    shown = (found.kl_mean, found.kl_p99, found.perplexity, found.reference_perplexity)
+    assert np.isfinite((*shown, found.perplexity_ratio)).all()
+    assert found.kl_mean > 1e30
+
+
+def test_a_ratio_of_perplexities_that_no_float_holds_is_still_theirs() -> None:
+    near, far = rows([1000, 0]), rows([1001, 0])
+    found = summed([compare(near, far, np.array([1], np.int32))])
+    assert found.perplexity == found.reference_perplexity
+    assert found.perplexity_ratio == pytest.approx(np.e)

@@ -39,6 +39,11 @@ def test_a_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
         read_text(tmp_path / "bad.txt")
 
 
+def test_a_file_without_an_end_is_refused() -> None:
+    with pytest.raises(UserError, match=r"--text /dev/zero has more than 4 MiB; give a part"):
+        read_text(Path("/dev/zero"))
+
+
 @pytest.mark.parametrize(
     ("answer", "is_right"),
     [

@@ -119,6 +119,7 @@ def test_a_layer_that_must_be_quantized_and_is_not_is_named(writer: str, tmp_pat
         ("awq", {"modules_to_not_convert": ["up_proj"]}),
         ("packed", {"ignore": ["lm_head", LAYER]}),
         ("packed", {"ignore": ["re:.*up_proj$"]}),
+        ("packed", {"ignore": ["Linear"]}),
         ("gptq", {"modules_in_block_to_quantize": [["self_attn.q_proj"], ["mlp.gate_proj"]]}),
     ],
 )
@@ -129,6 +130,24 @@ def test_a_layer_that_is_excluded_and_quantized_is_named(
     configure(tmp_path, **listed)
     with pytest.raises(CheckpointError, match=r"_proj is quantized, but quantization_config says"):
         open_checkpoint(str(tmp_path))
+
+
+def test_a_name_that_is_too_long_for_patterns_is_refused(tmp_path: Path) -> None:
+    write_packed(tmp_path)
+    configure(tmp_path, ignore=["re:.*a.*a.*b"])
+    path = tmp_path / "model.safetensors"
+    save_file(load_file(path) | {f"{'a' * 200}.weight": np.ones((2, 2), np.float32)}, path)
+    with pytest.raises(UnsupportedError, match=r"a name of more than 128 letters"):
+        open_checkpoint(str(tmp_path))
+
+
+def test_a_scale_that_makes_numbers_infinite_is_refused(tmp_path: Path) -> None:
+    write_packed(tmp_path)
+    scales = stored(tmp_path, "weight_scale").astype(np.float32)
+    scales.flat[-1] = 1e38
+    change(tmp_path, weight_scale=scales)
+    with pytest.raises(CheckpointError, match=rf"tensor {LAYER}\.weight has a scale of 1e\+38"):
+        read_all(tmp_path)
 
 
 def test_a_weight_that_is_there_twice_is_refused(tmp_path: Path) -> None:
@@ -212,6 +231,7 @@ def one_group(**weights: Any) -> dict[str, Any]:
         ("packed", {"quantization_status": "frozen"}, "quantization_status frozen"),
         ("packed", {"ignore": ["re:(a+)+$"]}, "too involved to be matched safely"),
         ("packed", {"ignore": ["re:["]}, "no regular expression"),
+        ("packed", {"ignore": ["re:.*a.*a.*a.*a.*b"]}, "too involved to be matched safely"),
         ("packed", one_group(num_bits=8, symmetric=False), "pack-quantized int8 with zero points"),
         ("packed", one_group(num_bits=2), "num_bits 2"),
         ("packed", one_group(type="float"), "pack-quantized float4 by group"),

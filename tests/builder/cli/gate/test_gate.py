@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from safetensors.numpy import load_file, save_file
 
 from builder.artifact.gate_report import PLACE, read_report
 from builder.artifact.store import open_artifact, read_manifest
+from builder.cli.gate import running
 from builder.cli.main import main
 from builder.quant import int8
 from tests.models import tiny_llama
@@ -166,6 +168,40 @@ def test_a_spoilt_layer_is_found_and_the_artifact_stays_with_its_report(
     assert result.stdout.startswith(str(tmp_path / "built"))
     open_artifact(tmp_path / "built")
     assert run("generate", tmp_path / "built", "hi").exit_code == 2
+
+
+def test_an_interrupted_gate_says_that_the_artifact_is_there_and_how_to_judge_it(
+    tiny_folder: Path, tmp_path: Path, thresholds: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "ask", interrupt)
+    result = compile_gated(tiny_folder, tmp_path / "built", thresholds)
+    assert result.exit_code == 1
+    assert "is there, but was not judged: run builder verify" in result.stderr
+    open_artifact(tmp_path / "built")
+    assert read_report(tmp_path / "built") is None
+    assert {path.name for path in tmp_path.iterdir()} == {"built", thresholds.name}
+
+
+def test_what_a_killed_gate_left_goes_with_the_next(artifact: Path, tiny_folder: Path) -> None:
+    left = artifact.with_name(f".{artifact.name}.reference.partial-00")
+    (left / "float32").mkdir(parents=True)
+    assert run("verify", artifact, "--against", tiny_folder, *FEW, "--quiet").exit_code == 0
+    assert list(artifact.parent.iterdir()) == [artifact]
+
+
+def test_figures_beyond_all_measure_are_a_report_that_can_be_read(
+    artifact: Path, stranger: Path, tmp_path: Path
+) -> None:
+    loud = shutil.copytree(stranger, tmp_path / "loud")
+    weights = load_file(loud / "model.safetensors")
+    weights["model.norm.weight"][:] = 1e6
+    save_file(weights, loud / "model.safetensors")
+    result = run("verify", artifact, "--against", loud, *FEW, "--quiet")
+    assert result.stderr.startswith("error: the quality gate was missed: kl_mean ")
+    assert "missed its quality gate" in run("generate", artifact, "hi").stderr
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,13 @@ def test_int8_panels_hold_the_weight_within_half_a_step(sizes: tuple[int, int]) 
     assert not got[:, sizes[1] :].any()
 
 
+@pytest.mark.parametrize("size", [1e-30, 1e-9, 1e6])
+def test_weights_whose_scales_half_precision_loses_are_refused(size: float) -> None:
+    weight = floats(16, 64) * np.float32(size)
+    with pytest.raises(BuildError, match="has weights that int8 can't hold"):
+        packing.pack_stacked([int8_matrix(weight)]).read()
+
+
 @pytest.mark.parametrize("size", [1e-6, 1e-3, 1.0, 400.0])
 def test_scales_keep_their_bits_over_a_wide_range_of_weights(size: float) -> None:
     weight = floats(16, 64) * np.float32(size)
