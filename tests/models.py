@@ -135,11 +135,12 @@ def tiny_gguf(
     *,
     seed: int = 0,
     stored: str = "F32",
+    kinds: Mapping[str, str] | None = None,
     metadata: Mapping[str, Any] | None = None,
     tensors: Mapping[str, Float32] | None = None,
     **config: Any,
 ) -> Path:
-    """Write the same tiny Llama as `tiny_llama` to one GGUF file, matrices stored as type `stored`.
+    """Write the same tiny Llama as `tiny_llama` to one GGUF file, matrices stored as type `stored`, or as `kinds` says.
 
     `metadata` overrides or adds keys (None drops one) and `tensors` adds tensors, both by GGUF name.
     """
@@ -150,7 +151,9 @@ def tiny_gguf(
         path,
         {key: value for key, value in keys.items() if value is not None},
         {
-            name: Stored.from_numbers(values, stored if values.ndim == 2 else "F32")
+            name: Stored.from_numbers(
+                values, (kinds or {}).get(name, stored) if values.ndim == 2 else "F32"
+            )
             for name, values in (arrays | dict(tensors or {})).items()
         },
     )
