@@ -16,12 +16,11 @@ MAX_ANSWER = 12
 Prompts = Mapping[Question, tuple[int, ...]]
 
 
-def ask(reference: LoadedModel, given: LoadedModel) -> AnswerCounts:
-    """Have both answer the questions that the artifact has room for; both cut text into the same tokens.
+def prompts_for(given: LoadedModel) -> Prompts:
+    """Give the questions that an artifact has room for, in its tokens.
 
     Raises:
         UserError: it has room for none.
-        EngineError: an answer could not be finished.
     """
     room = given.executor.limits.max_seq_len - MAX_ANSWER
     encoded = {question: encode_question(given, question) for question in questions()}
@@ -31,6 +30,15 @@ def ask(reference: LoadedModel, given: LoadedModel) -> AnswerCounts:
             f"{given.artifact.root} has max_seq_len {given.executor.limits.max_seq_len}, which no question of the "
             "gate fits into; compile it with a larger --max-seq-len"
         )
+    return prompts
+
+
+def ask(reference: LoadedModel, given: LoadedModel, prompts: Prompts) -> AnswerCounts:
+    """Have both answer the same questions; both cut text into the same tokens.
+
+    Raises:
+        EngineError: an answer could not be finished.
+    """
     theirs, ours = _answers(reference, prompts), _answers(given, prompts)
     pairs = zip(theirs, ours, strict=True)
     return AnswerCounts(

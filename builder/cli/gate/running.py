@@ -17,7 +17,7 @@ from builder.artifact.gate_report import (
 )
 from builder.artifact.store import Artifact, open_artifact, read_manifest
 from builder.cli.display import Display, Stages
-from builder.cli.gate.asking import ask
+from builder.cli.gate.asking import ask, prompts_for
 from builder.cli.gate.encoding import CHUNK, chunks_of, encode_text
 from builder.cli.interruption import stop_signals_interrupt
 from builder.errors import UserError, WorkError
@@ -102,9 +102,10 @@ def judge_artifact(
             _opened(reference, reference.manifest.engines[0].target, threads) as theirs,
             _opened(artifact, chosen, threads) as ours,
         ):
+            prompts = prompts_for(ours)  # refused before the text is read, which takes longest
             figures, text = _read(theirs, ours, gate, progress)
             progress.stage("answer questions", 0)
-            answers = ask(theirs, ours)
+            answers = ask(theirs, ours, prompts)
         report = _report(artifact, reference, gate, (figures, text, answers), target=chosen)
         write_report(root, report)
     return report

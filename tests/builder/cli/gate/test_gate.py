@@ -255,11 +255,12 @@ def test_a_checkpoint_with_other_tokens_is_refused(artifact: Path, tmp_path: Pat
     assert result.exit_code == 2
 
 
-def test_an_artifact_without_room_for_a_question_is_refused(
+def test_an_artifact_without_room_for_a_question_is_refused_before_a_text_is_read(
     tiny_folder: Path, tmp_path: Path
 ) -> None:
     root = tmp_path / "narrow"
     assert run("compile", tiny_folder, "-o", root, "--max-seq-len", 32, "-q").exit_code == 0
-    result = run("verify", root, "--against", tiny_folder, *FEW, "--quiet")
+    result = run("verify", root, "--against", tiny_folder, *FEW)
     assert "has max_seq_len 32, which no question of the gate fits into" in result.stderr
+    assert "read text" not in result.stderr
     assert result.exit_code == 2
