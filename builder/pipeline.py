@@ -49,6 +49,8 @@ class CompileRequest:
     limits: LimitOptions = field(default_factory=LimitOptions)
     allow_fallback: bool = False
     """Whether layers may get another precision than is asked for; the manifest names them."""
+    is_gated: bool = False
+    """Whether the artifact waits for its quality gate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,7 @@ def build(
             tokenizer=write_tokenizer(plan.checkpoint.tokenizer, folder / "tokenizer"),
             tools={k: v for name in names for k, v in load_compiler(name).tools().items()},
             files={},
+            is_gated=plan.request.is_gated,
         )
         progress.stage("verify", 0)
         for engine in engines:

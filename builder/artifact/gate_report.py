@@ -163,20 +163,25 @@ def write_report(root: Path, report: GateReport) -> None:
 def check_gate(
     root: Path, manifest: Manifest, *, allow_missed: bool, warn: Callable[[str], None]
 ) -> None:
-    """Refuse the artifact at `root` if it missed its gate; `warn` hears, in a line, of a report that does not count.
+    """Refuse the artifact at `root` if it missed its gate, or waits for it; `warn` hears what is allowed or does not count.
 
     Raises:
-        ArtifactError: the gate was missed and that is not allowed, or the report can't be read.
+        ArtifactError: the gate was missed, or not held though asked for, and that is not allowed; or the report can't be read.
     """
     report = read_report(root)
-    if report is None:
-        return
-    if report.digest != manifest.digest:
+    if report is not None and report.digest != manifest.digest:
         warn(f"{PLACE} in {root} is about another artifact and does not count; {AGAIN}")
+        report = None
+    if report is None:
+        if not manifest.is_gated:
+            return
+        line = f"{root} was compiled with --gate and has not been judged"
+        remedy = "run builder verify --against"
     elif report.verdict == "missed":
         line = f"{root} missed its quality gate: {report.missed_line}"
-        if not allow_missed:
-            raise ArtifactError(
-                f"{line}; compile the model in another format, or add --allow-missed-gate to run it all the same"
-            )
-        warn(f"{line}; it runs all the same, as --allow-missed-gate says")
+        remedy = "compile the model in another format"
+    else:
+        return
+    if not allow_missed:
+        raise ArtifactError(f"{line}; {remedy}, or add --allow-missed-gate to run it all the same")
+    warn(f"{line}; it runs all the same, as --allow-missed-gate says")

@@ -121,6 +121,8 @@ class Manifest:
     """Versions of the libraries that wrote the engines."""
     files: dict[str, FileRecord]
     """Every file of the artifact but this one, by path relative to its folder."""
+    is_gated: bool = False
+    """Whether it was compiled to be judged: then it runs nowhere before its gate is met."""
     digest: str = ""
     """sha256 of this manifest as it is encoded with an empty digest: names the artifact, and finds damage."""
 

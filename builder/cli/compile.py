@@ -210,6 +210,7 @@ def request_from(options: Options) -> pipeline.CompileRequest:
         model=options.model,
         targets=options.target,
         allow_fallback=options.allow_fallback,
+        is_gated=options.gate,
         options=TargetOptions(
             dtype=options.dtype,
             quant=quant_from(options.formats),

@@ -49,10 +49,11 @@ def gate_line(root: Path, manifest: Manifest) -> str:
         report = read_report(root)
     except ArtifactError as error:
         return f"not readable: {error}"
+    waits = "; it was compiled with --gate and waits for it" if manifest.is_gated else ""
     if report is None:
-        return "none"
+        return f"none{waits}"
     if report.digest != manifest.digest:
-        return "of another artifact, does not count"
+        return f"of another artifact, does not count{waits}"
     against = f"{report.verdict}, {report.target} against {report.reference.name}"
     figures = report.missed or report.judgements
     return f"{against}: {'; '.join(map(str, figures))}"

@@ -46,9 +46,10 @@ def make_report(*judgements: Judgement, digest: str = "ab") -> GateReport:
     )
 
 
-def manifest(digest: str) -> Manifest:
+def manifest(digest: str, *, is_gated: bool = False) -> Manifest:
     made: Any = object.__new__(Manifest)
     object.__setattr__(made, "digest", digest)
+    object.__setattr__(made, "is_gated", is_gated)
     return made  # type: ignore[no-any-return]
 
 
@@ -153,3 +154,22 @@ def test_a_report_of_another_artifact_does_not_count(tmp_path: Path) -> None:
     write_report(tmp_path, replace(make_report(BAD), digest="cd"))
     (line,) = check(tmp_path)
     assert "is about another artifact and does not count" in line
+
+
+@pytest.mark.parametrize("other", [None, "another"])
+def test_an_artifact_that_waits_for_its_gate_is_refused(tmp_path: Path, other: str | None) -> None:
+    (tmp_path / "reports").mkdir()
+    if other is not None:
+        write_report(tmp_path, replace(make_report(GOOD), digest=other))
+    waiting, said = manifest("ab", is_gated=True), list[str]()
+    with pytest.raises(
+        ArtifactError, match=r"was compiled with --gate and has not been judged; run builder verify"
+    ):
+        check_gate(tmp_path, waiting, allow_missed=False, warn=said.append)
+    check_gate(tmp_path, waiting, allow_missed=True, warn=said.append)
+    assert said[-1].endswith("it runs all the same, as --allow-missed-gate says")
+
+
+def test_an_artifact_that_met_its_gate_waits_no_longer(tmp_path: Path) -> None:
+    write_report(tmp_path, make_report(GOOD))
+    check_gate(tmp_path, manifest("ab", is_gated=True), allow_missed=False, warn=pytest.fail)

@@ -182,6 +182,8 @@ def test_an_interrupted_gate_says_that_the_artifact_is_there_and_how_to_judge_it
     assert "is there, but was not judged: run builder verify" in result.stderr
     open_artifact(tmp_path / "built")
     assert read_report(tmp_path / "built") is None
+    assert "has not been judged" in run("generate", tmp_path / "built", "hi").stderr
+    assert "none; it was compiled with --gate" in run("inspect", tmp_path / "built").stdout
     assert {path.name for path in tmp_path.iterdir()} == {"built", thresholds.name}
 
 
