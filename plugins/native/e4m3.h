@@ -20,15 +20,9 @@ FORERUN_INLINE Floats rounded_to_e4m3(Floats value) {
 }
 
 FORERUN_INLINE void round_row_to_e4m3(const float* from, float* to, int64_t width) {
-  Floats peak{};
-  Ints poison{};
-  for (int64_t i = 0; i < width; i += LANES) {
-    const Floats value = load(from + i);
-    peak = larger(peak, magnitude(value));
-    poison |= (Ints)(value * 0.0f != Floats{});
-  }
-  const float top = largest_lane(peak) / LARGEST_E4M3;
-  const Floats scale = all(has_any(poison) ? NAN : top > LEAST_ROW_SCALE ? top : LEAST_ROW_SCALE);
+  const Extent extent = extent_of(from, width);
+  const float step = extent.top / LARGEST_E4M3;
+  const Floats scale = all(extent.is_poisoned ? NAN : step > LEAST_ROW_SCALE ? step : LEAST_ROW_SCALE);
   for (int64_t i = 0; i < width; i += LANES) {
     const Floats value = load(from + i), size = rounded_to_e4m3(magnitude(value) / scale) * scale;
     store(to + i, (Floats)((Bits)size | ((Bits)value & 0x80000000u)));

@@ -46,17 +46,26 @@ FORERUN_INLINE float largest_lane(Floats value) {
 #endif
 }
 
-// Quantizes the numbers of group `index` of a row; `rows` are all rows, from the first block on.
-FORERUN_INLINE void quantize_group(const float* from, char* rows, QuantizedBlock layout, int64_t row, int64_t index) {
+// The largest magnitude of some numbers, and whether a NaN or an infinity is among them: then the first means nothing.
+struct Extent {
+  float top;
+  bool is_poisoned;
+};
+
+FORERUN_INLINE Extent extent_of(const float* from, int64_t width) {
   Floats peak{};
   Ints poison{};
-  for (int i = 0; i < layout.group; i += LANES) {
+  for (int64_t i = 0; i < width; i += LANES) {
     const Floats value = load(from + i);
     peak = larger(peak, magnitude(value));
     poison |= (Ints)(value * 0.0f != Floats{});
   }
-  const float top = largest_lane(peak);
-  const bool is_poisoned = has_any(poison);
+  return {largest_lane(peak), has_any(poison)};
+}
+
+// Quantizes the numbers of group `index` of a row; `rows` are all rows, from the first block on.
+FORERUN_INLINE void quantize_group(const float* from, char* rows, QuantizedBlock layout, int64_t row, int64_t index) {
+  const auto [top, is_poisoned] = extent_of(from, layout.group);
   const float scale = is_poisoned ? NAN : top / 127.0f;
   const Floats inverse = all(top > 0 && !is_poisoned ? 127.0f / top : 0.0f);
   char* block = rows + row / BLOCK_ROWS * layout.num_bytes();

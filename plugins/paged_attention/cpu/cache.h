@@ -44,15 +44,7 @@ FORERUN_INLINE void round_head(const Cache& cache, const float* head, Rounded& t
     for (int64_t d = 0; d < cache.depth; d += LANES) store_bfloat16(to.numbers + d, load(head + d));
     return;
   }
-  Floats peak{};
-  Ints poison{};
-  for (int64_t d = 0; d < cache.depth; d += LANES) {
-    const Floats value = load(head + d);
-    peak = larger(peak, magnitude(value));
-    poison |= (Ints)(value * 0.0f != Floats{});
-  }
-  const float top = largest_lane(peak);
-  const bool is_poisoned = has_any(poison);
+  const auto [top, is_poisoned] = extent_of(head, cache.depth);
   to.scale = is_poisoned ? NAN : top / 127.0f;
   // The largest magnitude itself, not its inverse: 127 / top overflows for the smallest numbers.
   const Floats steps = all(127.0f), largest = all(top > 0 ? top : 1.0f);
