@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from builder.checkpoint.groups import Float32, spread
 from builder.errors import CheckpointError
 
-Float32 = NDArray[np.float32]
 Parts = tuple[NDArray[Any], ...]
 """Numbers `[out, in]` and scales `[out, groups]`; then, of uint4, zero points `[out, groups]`; of nvfp4, whose scales are
 E4M3, one float32 `[]` that they are multiplied by."""
 
-CHANNEL = 0
-"""For a group: all inputs of an output share one scale."""
 FORMATS = ("int8", "int4", "uint4", "fp8", "nvfp4")
 FLOAT_ROWS, TOKEN_ROWS = "float", "token"
 """Rows that stay float, and rows that are rounded with a scale per token."""
@@ -27,11 +25,6 @@ SIGNED = ("int4",)
 """Formats whose scales may be negative: -8 has no counterpart, so the sign of a scale says something."""
 LARGEST = {"int8": 128.0, "int4": 8.0, "uint4": 15.0, "fp8": 448.0, "nvfp4": 6.0}
 """The largest magnitude of a number of each format."""
-
-
-def num_groups(size_in: int, group: int) -> int:
-    """Count the groups of a row; the last may be shorter."""
-    return -(-size_in // group) if group else 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,25 +83,22 @@ class QuantizedWeight:
         scales = parts[1].astype(np.float32)
         if self.format == "nvfp4":
             scales *= parts[2]
-        weight: Float32 = self._steps(parts) * self._spread(scales)
+        weight: Float32 = self._steps(parts) * spread(scales, self.group, self.shape[1])
         return weight
 
     def _steps(self, parts: Parts) -> Float32:
         """Give the numbers less their zero points."""
         steps: Float32 = parts[0].astype(np.float32)
         if self.format == "uint4":
-            steps -= self._spread(parts[2].astype(np.float32))
+            steps -= spread(parts[2].astype(np.float32), self.group, self.shape[1])
         return steps
 
     def _lost(self, factor: Float32) -> NDArray[np.bool_]:
         """Tell which weights `[out, in]` a factor makes 0."""
         if factor.ndim == 2:
-            lost: NDArray[np.bool_] = self._spread(factor) == 0
+            lost: NDArray[np.bool_] = spread(factor, self.group, self.shape[1]) == 0
             return lost
         return np.full(self.shape, bool(factor == 0))
-
-    def _spread(self, values: Float32) -> Float32:
-        return np.repeat(values, self.group or self.shape[1], axis=1)[:, : self.shape[1]]
 
     def _refuse(self, what: str) -> None:
         raise CheckpointError(f"tensor {self.name} has {what}; download the checkpoint again")

@@ -14,6 +14,7 @@ import click
 
 from builder import pipeline
 from builder.artifact.store import Artifact, check_free
+from builder.checkpoint.groups import CHANNEL
 from builder.checkpoint.tokenizer_files import TokenizerFiles
 from builder.cli.display import Display, display_for
 from builder.cli.failures import printable
@@ -26,7 +27,6 @@ from builder.errors import UnsupportedError, UserError, WorkError, unknown_name
 from builder.gate.report import raise_missed
 from builder.limits import LimitOptions
 from builder.quant import FORMATS
-from builder.quant.groups import CHANNEL
 from builder.targets.compiler import TargetOptions
 from triton_backend.chat_template import check_template
 from triton_backend.tokenizer import check_tokenizer

@@ -16,12 +16,13 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from builder.checkpoint.groups import CHANNEL, num_groups
 from builder.graph.emit import lazy_weight
 from builder.graph.graph import Graph, QuantizedGraph
 from builder.graph.ops import quantize_dynamic
 from builder.graph.patterns import operand
 from builder.quant import FORMATS
-from builder.quant.groups import CHANNEL, Parts, num_groups
+from builder.quant.groups import Parts
 from builder.quant.plan import BFLOAT16, Precision, QuantPlan
 from builder.quant.validate import check_scales, check_weight
 from plugins.quantize import spec

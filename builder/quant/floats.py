@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from builder.quant.groups import Float32
+from builder.checkpoint.groups import Float32
 
 E4M3, E2M1, E8M0 = ml_dtypes.float8_e4m3fn, ml_dtypes.float4_e2m1fn, ml_dtypes.float8_e8m0fnu
 LARGEST = {E4M3: 448.0, E2M1: 6.0}

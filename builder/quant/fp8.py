@@ -6,8 +6,9 @@ Activations are rounded to E4M3 when a step runs, each row (token) with a scale 
 import numpy as np
 from numpy.typing import NDArray
 
+from builder.checkpoint.groups import CHANNEL, Float32, spread
 from builder.quant.floats import E4M3, LARGEST, LEAST_SCALE, ROUNDING, divided, peaks, rounded
-from builder.quant.groups import CHANNEL, Float32, Parts, pack_by_groups, spread
+from builder.quant.groups import Parts, pack_by_groups
 
 NAME = "fp8"
 HEAD, HEAD_GROUP = "float32", 0

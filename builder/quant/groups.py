@@ -1,23 +1,16 @@
-"""Groups of weights that share a scale: runs along the inner dimension, the last one of a row padded with zeros."""
+"""Pack weights group by group, the last one of a row padded with zeros."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-CHANNEL = 0
-"""For a group: all inputs of an output share one scale."""
+from builder.checkpoint.groups import Float32, num_groups
+
 NUMBERS_AT_ONCE = 1 << 18
 """Weights packed at a time: what is computed on the way stays in the cache of a core."""
 
-Float32 = NDArray[np.float32]
 Parts = tuple[NDArray[np.generic], ...]
-
-
-def num_groups(size_in: int, group: int) -> int:
-    """Count the groups of a row; the last may be shorter."""
-    return -(-size_in // group) if group else 1
 
 
 def pack_by_groups(weight: Float32, group: int, pack: Callable[[Float32], Parts]) -> Parts:
@@ -37,11 +30,6 @@ def pack_by_groups(weight: Float32, group: int, pack: Callable[[Float32], Parts]
         numbers, *rest = pack(padded.reshape(len(rows), count, -1))
         found.append((numbers.reshape(len(rows), width)[:, :size_in], *rest))
     return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
-
-
-def spread(values: NDArray[np.generic], group: int, size_in: int) -> NDArray[Any]:
-    """Repeat a part `[out, groups]` for each weight, `[out, in]`."""
-    return np.repeat(values, group or size_in, axis=1)[:, :size_in]
 
 
 def best_fit(groups: Float32, tries: Iterable[tuple[Float32, Float32]]) -> tuple[Float32, ...]:

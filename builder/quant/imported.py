@@ -7,17 +7,13 @@ scale, which is exact. All other weights stay as they are: bfloat16 where they a
 from collections import Counter
 from collections.abc import Callable
 
-from builder.checkpoint.quantized_weight import (
-    CHANNEL,
-    FLOAT_ROWS,
-    TOKEN_ROWS,
-    QuantizedWeight,
-)
+from builder.checkpoint.groups import CHANNEL, num_groups
+from builder.checkpoint.quantized_weight import FLOAT_ROWS, TOKEN_ROWS, QuantizedWeight
 from builder.checkpoint.tensors import FLOATS, Checkpoint
 from builder.checkpoint.weights import EMBEDDING, HEAD
 from builder.errors import UnsupportedError
 from builder.graph.graph import Graph
-from builder.quant.groups import Parts, num_groups
+from builder.quant.groups import Parts
 from builder.quant.plan import (
     BFLOAT16,
     FLOAT32,

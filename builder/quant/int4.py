@@ -8,7 +8,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from builder.quant.groups import Float32, Parts, best_fit, pack_by_groups, spread
+from builder.checkpoint.groups import Float32, spread
+from builder.quant.groups import Parts, best_fit, pack_by_groups
 
 NAME = "int4"
 HEAD, HEAD_GROUP = "int8", 32

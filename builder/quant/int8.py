@@ -6,7 +6,8 @@ In groups of 32, the class of llama.cpp's Q8_0: a weight is `q * scale`, with sc
 import numpy as np
 from numpy.typing import NDArray
 
-from builder.quant.groups import CHANNEL, Float32, Parts, pack_by_groups, spread
+from builder.checkpoint.groups import CHANNEL, Float32, spread
+from builder.quant.groups import Parts, pack_by_groups
 
 NAME = HEAD = "int8"
 BITS = 8

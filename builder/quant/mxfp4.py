@@ -7,8 +7,9 @@ specification's own example takes the one below, which cuts weights above 6 / 8 
 import numpy as np
 from numpy.typing import NDArray
 
+from builder.checkpoint.groups import Float32, spread
 from builder.quant.floats import E2M1, E8M0, LARGEST, ROUNDING, divided, peaks, rounded
-from builder.quant.groups import Float32, Parts, pack_by_groups, spread
+from builder.quant.groups import Parts, pack_by_groups
 
 NAME = "mxfp4"
 HEAD, HEAD_GROUP = "float32", 0

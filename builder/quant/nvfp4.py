@@ -7,6 +7,7 @@ The scale of the tensor is max |w| / (6 * 448), so that no scale of a group lies
 import numpy as np
 from numpy.typing import NDArray
 
+from builder.checkpoint.groups import Float32, spread
 from builder.quant.floats import (
     E2M1,
     E4M3,
@@ -19,7 +20,7 @@ from builder.quant.floats import (
     peaks,
     rounded,
 )
-from builder.quant.groups import Float32, Parts, pack_by_groups, spread
+from builder.quant.groups import Parts, pack_by_groups
 
 NAME = "nvfp4"
 HEAD, HEAD_GROUP = "float32", 0

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from builder.checkpoint.groups import CHANNEL
 from builder.errors import UnsupportedError
 from builder.graph.graph import Graph
 from builder.graph.patterns import operand, table_lookups
 from builder.quant import FORMATS
-from builder.quant.groups import CHANNEL, Parts
+from builder.quant.groups import Parts
 
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 

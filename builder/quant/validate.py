@@ -7,9 +7,10 @@ for a larger one that didn't fit.
 import numpy as np
 from numpy.typing import NDArray
 
+from builder.checkpoint.groups import Float32
 from builder.errors import BuildError
 from builder.quant.floats import E2M1, E4M3, LARGEST
-from builder.quant.groups import Float32, Parts
+from builder.quant.groups import Parts
 
 ROOM = 1 + 2.0**-10
 """How far a group may lie beyond what a scale at its ceiling reaches: float32 roundings, and no more."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import ml_dtypes
 import numpy as np
 
+from builder.checkpoint.groups import num_groups
 from builder.checkpoint.quantized.fields import Fields
 from builder.checkpoint.quantized.modules import (
     Found,
@@ -18,7 +19,7 @@ from builder.checkpoint.quantized.modules import (
     quantized_modules,
 )
 from builder.checkpoint.quantized.numbers import Codes, codes, numbers
-from builder.checkpoint.quantized_weight import Parts, QuantizedWeight, num_groups
+from builder.checkpoint.quantized_weight import Parts, QuantizedWeight
 from builder.checkpoint.tensors import FLOATS, Tensor
 from builder.checkpoint.weights import HEAD
 

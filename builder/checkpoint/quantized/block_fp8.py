@@ -6,7 +6,7 @@
 
 from collections.abc import Mapping
 
-from builder.checkpoint.quantized.fields import Fields
+from builder.checkpoint.quantized.fields import Fields, as_block
 from builder.checkpoint.quantized.floats import fp8_by_blocks, fp8_by_rows
 from builder.checkpoint.quantized.modules import Found, check_lists, names_run, quantized_modules
 from builder.checkpoint.quantized_weight import TOKEN_ROWS
@@ -49,12 +49,9 @@ def _block(fields: Fields) -> tuple[int, int] | None:
     value = fields.take("weight_block_size")
     if value is None:
         return None
-    if (
-        not isinstance(value, list)
-        or len(value) != 2
-        or not all(type(size) is int and 0 < size <= 1 << 16 for size in value)
-    ):
+    block = as_block(value)
+    if block is None:
         raise UnsupportedError(
             "quantization_config: weight_block_size must be two sizes, such as [128, 128]"
         )
-    return value[0], value[1]
+    return block

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from builder.checkpoint.quantized.fields import Fields
+from builder.checkpoint.groups import CHANNEL, Float32, num_groups
+from builder.checkpoint.quantized.fields import Fields, as_block
 from builder.checkpoint.quantized.floats import (
     NVFP4_GROUP,
     SCALAR,
@@ -26,14 +27,7 @@ from builder.checkpoint.quantized.modules import Found, Module, check_lists, qua
 from builder.checkpoint.quantized.numbers import codes, numbers, signed
 from builder.checkpoint.quantized.order import group_order
 from builder.checkpoint.quantized.patterns import Names
-from builder.checkpoint.quantized_weight import (
-    CHANNEL,
-    FLOAT_ROWS,
-    Float32,
-    Parts,
-    QuantizedWeight,
-    num_groups,
-)
+from builder.checkpoint.quantized_weight import FLOAT_ROWS, Parts, QuantizedWeight
 from builder.checkpoint.tensors import FLOATS, Tensor
 from builder.errors import CheckpointError, UnsupportedError
 
@@ -141,12 +135,10 @@ def _block(weights: Fields) -> tuple[int, int]:
     value = weights.take("block_structure")
     if isinstance(value, str):  # "128x128", as older versions write it
         value = [int(size) for size in value.split("x") if size.isdecimal() and len(size) < 6]
-    is_pair = isinstance(value, list) and len(value) == 2
-    if is_pair and all(type(size) is int and 0 < size <= 1 << 16 for size in value):
-        return value[0], value[1]
-    if value is not None:
+    block = as_block(value)
+    if block is None and value is not None:
         raise weights.unsupported("block_structure", value, ("two sizes",))
-    return 0, 0
+    return block or (0, 0)
 
 
 def _read_activations(rows: Fields) -> str:

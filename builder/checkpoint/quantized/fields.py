@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from builder.checkpoint.quantized_weight import CHANNEL
+from builder.checkpoint.groups import CHANNEL
 from builder.errors import CheckpointError, UnsupportedError
 
 T = TypeVar("T", str, int, bool)
@@ -138,6 +138,14 @@ class Fields:
         return UnsupportedError(
             f"{self._where}: {name} {shown(value)} is not supported; supported: {known}"
         )
+
+
+def as_block(value: object) -> tuple[int, int] | None:
+    """Give the two sizes of a block, outputs and inputs; None if it is something else."""
+    if not isinstance(value, list) or len(value) != 2:
+        return None
+    is_block = all(type(size) is int and 0 < size <= MAX_GROUP for size in value)
+    return (value[0], value[1]) if is_block else None
 
 
 def shown(value: object) -> str:

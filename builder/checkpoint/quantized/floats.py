@@ -1,4 +1,7 @@
-"""FP8 and NVFP4 weights, which several programs write alike; what differs is how scales are named and shaped."""
+"""Weights of 8 bits with a scale per output, FP8 in blocks, and NVFP4, which several programs write alike.
+
+What differs is how scales are named and shaped.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,9 +10,10 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from builder.checkpoint.groups import CHANNEL, Float32
 from builder.checkpoint.quantized.modules import Module, Shape
 from builder.checkpoint.quantized.numbers import codes, numbers
-from builder.checkpoint.quantized_weight import CHANNEL, Float32, Parts, QuantizedWeight
+from builder.checkpoint.quantized_weight import FLOAT_ROWS, Parts, QuantizedWeight
 from builder.checkpoint.tensors import FLOATS, Tensor
 from builder.errors import CheckpointError
 
@@ -34,17 +38,19 @@ def whole_scales(
     return scales, rows_of(scales, size_out)
 
 
-def fp8_by_rows(module: Module, suffix: str, rows: str) -> QuantizedWeight:
-    """Give an FP8 weight with one scale, or one per output; `rows` is what shares one in what it is multiplied with.
+def by_outputs(
+    module: Module, suffix: str, *, stored: str, form: str, rows: str = FLOAT_ROWS
+) -> QuantizedWeight:
+    """Give a weight of 8 bits with one scale, or one per output; `rows` is what shares one in what it is multiplied with.
 
     Raises:
         CheckpointError: a part is missing or of another kind.
     """
-    weight, size_out, size_in = module.matrix("weight", ("F8_E4M3",))
+    weight, size_out, size_in = module.matrix("weight", (stored,))
     scales, read_scales = whole_scales(module, suffix, size_out)
     return QuantizedWeight(
         name=weight.name,
-        format="fp8",
+        format=form,
         group=CHANNEL,
         shape=(size_out, size_in),
         scales_stored=scales.stored,
@@ -53,6 +59,11 @@ def fp8_by_rows(module: Module, suffix: str, rows: str) -> QuantizedWeight:
         input_scale=input_scale(module),
         rows=rows,
     )
+
+
+def fp8_by_rows(module: Module, suffix: str, rows: str) -> QuantizedWeight:
+    """Give an FP8 weight with one scale, or one per output, as `by_outputs` does."""
+    return by_outputs(module, suffix, stored="F8_E4M3", form="fp8", rows=rows)
 
 
 def fp8_by_blocks(

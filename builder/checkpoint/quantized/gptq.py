@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from builder.checkpoint.groups import num_groups
 from builder.checkpoint.quantized.fields import Fields
 from builder.checkpoint.quantized.modules import (
     Found,
@@ -23,7 +24,7 @@ from builder.checkpoint.quantized.modules import (
 )
 from builder.checkpoint.quantized.numbers import Codes, codes, numbers, signed
 from builder.checkpoint.quantized.order import group_order
-from builder.checkpoint.quantized_weight import Parts, QuantizedWeight, num_groups
+from builder.checkpoint.quantized_weight import Parts, QuantizedWeight
 from builder.checkpoint.tensors import FLOATS, Tensor
 from builder.checkpoint.weights import HEAD
 from builder.errors import CheckpointError, UnsupportedError

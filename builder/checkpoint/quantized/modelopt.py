@@ -9,15 +9,13 @@ from fnmatch import fnmatchcase
 
 from builder.checkpoint.quantized.fields import Fields
 from builder.checkpoint.quantized.floats import (
+    by_outputs,
     fp8_by_blocks,
     fp8_by_rows,
-    input_scale,
     nvfp4,
-    whole_scales,
 )
 from builder.checkpoint.quantized.modules import Found, Module, check_lists, quantized_modules
-from builder.checkpoint.quantized.numbers import numbers
-from builder.checkpoint.quantized_weight import CHANNEL, FLOAT_ROWS, TOKEN_ROWS, QuantizedWeight
+from builder.checkpoint.quantized_weight import FLOAT_ROWS, TOKEN_ROWS, QuantizedWeight
 from builder.checkpoint.tensors import Tensor
 
 PARTS = ("weight_scale", "weight_scale_2", "input_scale")
@@ -27,18 +25,7 @@ BLOCK = (128, 128)
 
 
 def _int8(module: Module) -> QuantizedWeight:
-    weight, size_out, size_in = module.matrix("weight", ("I8",))
-    scales, read_scales = whole_scales(module, "weight_scale", size_out)
-    return QuantizedWeight(
-        name=weight.name,
-        format="int8",
-        group=CHANNEL,
-        shape=(size_out, size_in),
-        scales_stored=scales.stored,
-        num_bytes=module.num_bytes,
-        load=lambda: (numbers(weight), read_scales()),
-        input_scale=input_scale(module),
-    )
+    return by_outputs(module, "weight_scale", stored="I8", form="int8")
 
 
 def _fp8(rows: str) -> Callable[[Module], QuantizedWeight]:

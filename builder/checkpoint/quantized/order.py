@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from builder.checkpoint.groups import num_groups
 from builder.checkpoint.quantized.numbers import numbers
-from builder.checkpoint.quantized_weight import num_groups
 from builder.checkpoint.tensors import Tensor
 from builder.errors import CheckpointError, UnsupportedError
 

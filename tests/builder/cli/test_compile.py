@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from builder import pipeline
 from builder.artifact.manifest import FILE_NAME
@@ -17,6 +17,7 @@ from builder.cli import compile as command
 from builder.cli.display import TerminalDisplay
 from builder.cli.main import main
 from builder.errors import UserError
+from tests.compiling import compile_, leftovers
 
 PLAN = """\
 Plan
@@ -35,14 +36,6 @@ build graph for cpu: TIME
 write cpu: TIME
 verify: TIME
 """
-
-
-def compile_(*arguments: object) -> Result:
-    return CliRunner().invoke(main, ["compile", *map(str, arguments)])
-
-
-def leftovers(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 def without_figures(text: str, folder: Path) -> str:
@@ -146,80 +139,6 @@ def test_an_emulated_format_is_called_that_in_the_plan_the_manifest_and_by_inspe
     assert set(engine.realized.values()) == {name, "float32"}
     shown = CliRunner().invoke(main, ["inspect", str(tmp_path / "out")]).stdout
     assert f"asked {name}, is 1 x float32, 14 x {name} (emulated)" in shown
-
-
-SUPPORTED = "which supports --kv float32, bfloat16, int8, and --tp 1"
-
-
-@pytest.mark.parametrize(
-    ("flags", "named"),
-    [
-        (["--kv", "fp8"], "--kv fp8"),
-        (["--tp", "2"], "--tp 2"),
-        (["--fp8", "--kv", "fp8", "--tp", "2"], "--kv fp8 and --tp 2"),
-    ],
-    ids=" ".join,
-)
-def test_what_later_versions_do_is_refused_by_name_before_the_checkpoint_is_touched(
-    flags: list[str], named: str
-) -> None:
-    result = compile_("no-such-checkpoint", *flags)
-    assert result.stderr == f"error: {named}: not in this version, {SUPPORTED}\n"
-    assert result.stdout == ""
-    assert result.exit_code == 2
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (
-            ["--quant", "int9"],
-            (
-                "unknown format 'int9'. Did you mean int8 or int4 or uint4? Known: fp8, fp8-weight-only, int4, int8, mxfp4, "
-                "none, nvfp4, uint4."
-            ),
-        ),
-        (["--int8", "--quant", "none"], "one format at a time; given int8 and none"),
-        (["--target", "cpuu"], "unknown target 'cpuu'. Did you mean cpu?"),
-        (["--target", "tensorrt"], "target tensorrt is not implemented yet"),
-        (["--dtype", "float16"], "dtype float16"),
-        (
-            ["--target", "portable", "--fp8"],
-            "target portable does not support quant fp8; supported: none, int8, int4, uint4",
-        ),
-        (["--target", "portable", "--nvfp4"], "does not support quant nvfp4"),
-        (["--fp8", "--nvfp4"], "one format at a time; given fp8 and nvfp4"),
-        (["--nvfp4", "--group", "32"], "format nvfp4 fixes its groups; leave out --group"),
-        (["--fp8", "--group", "channel"], "format fp8 fixes its groups; leave out --group"),
-        (["--fp8", "--dtype", "bfloat16"], "--dtype bfloat16 does not go with format fp8"),
-        (["--group", "64"], "--group goes with a quantization format"),
-        (["--group", "channel", "--int4"], "int4 has no groups of a whole channel"),
-        (["--dtype", "bfloat16", "--int8"], "--dtype bfloat16 does not go with format int8"),
-        (["--target", "portable", "--int8", "--group", "128"], "--group 128; supported: 32, 64"),
-        (["--block-size", "7"], "--block-size 7"),
-        (["--max-seq-len", "513"], "--max-seq-len 513"),
-        (["--kv-cache-bytes", "1k"], "--kv-cache-bytes 1024"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_an_option_that_can_not_be_met_is_refused_in_one_line(
-    tiny_folder: Path, tmp_path: Path, flags: list[str], message: str
-) -> None:
-    result = compile_(tiny_folder, "-o", tmp_path / "out", *flags)
-    assert message in result.stderr
-    assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1
-    assert result.exit_code == 2
-    assert leftovers(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    "flags", [["--tp", "0"], ["--max-seq-len", "x"], ["--group", "48"], ["--calibrate"]]
-)
-def test_an_option_that_makes_no_sense_is_a_usage_error(flags: list[str]) -> None:
-    result = compile_("model", *flags)
-    assert result.stderr.startswith("Usage: ")
-    assert result.exit_code == 2
 
 
 def test_an_existing_artifact_is_replaced_with_force_only(

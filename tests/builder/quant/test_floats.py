@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
+from builder.checkpoint.groups import spread
 from builder.quant import FORMATS, fp8, mxfp4, nvfp4
 from builder.quant.floats import E2M1, E4M3, rounded
-from builder.quant.groups import spread
 from builder.quant.validate import check_scales, check_weight
 
 FLOATS = [rules for rules in FORMATS.values() if rules.EMULATED_ON]

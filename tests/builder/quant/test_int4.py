@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
+from builder.checkpoint.groups import spread
 from builder.quant import int4, uint4
-from builder.quant.groups import spread
 
 FORMS = pytest.mark.parametrize("rules", [int4, uint4], ids=lambda rules: rules.NAME)
 WEIGHTS = arrays(
