@@ -71,11 +71,15 @@ class BuildPlan:
     """Warnings, one line each."""
 
     @property
+    def precision(self) -> Precision:
+        """Precision of most weights: the checkpoint's own where it is quantized, else what options ask for."""
+        return self.imported or self.request.options.precision
+
+    @property
     def default_name(self) -> str:
         """Name of the artifact's folder when the user gives none: `<model>-<format>-tp<N>`."""
-        options = self.request.options
         stem = Path(self.checkpoint.source.name).name.removesuffix(".gguf")
-        return f"{stem}-{(self.imported or options.precision).label}-tp{options.tp}"
+        return f"{stem}-{self.precision.label}-tp{self.request.options.tp}"
 
 
 class Progress(Protocol):

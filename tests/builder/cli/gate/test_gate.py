@@ -15,8 +15,10 @@ from builder.artifact.gate_report import PLACE, read_report
 from builder.artifact.store import open_artifact, read_manifest
 from builder.cli.gate import running
 from builder.cli.main import main
+from builder.gate.thresholds import DEFAULTS
 from builder.quant import int8
 from tests.models import tiny_llama
+from tests.quantized import write_gptq
 
 FEW = ("--tokens", 200)
 LENIENT = {"max_kl_mean": 0.1, "max_kl_p99": 0.5, "min_agreement": 0.8, "max_perplexity_ratio": 1.2}
@@ -168,6 +170,18 @@ def test_a_spoilt_layer_is_found_and_the_artifact_stays_with_its_report(
     assert result.stdout.startswith(str(tmp_path / "built"))
     open_artifact(tmp_path / "built")
     assert run("generate", tmp_path / "built", "hi").exit_code == 2
+
+
+def test_an_imported_checkpoint_is_judged_by_the_thresholds_of_its_own_format(
+    tmp_path: Path,
+) -> None:
+    write_gptq(tmp_path / "m")
+    run("compile", tmp_path / "m", "-o", tmp_path / "built", "--gate", "--gate-tokens", 100, "-q")
+    report = read_report(tmp_path / "built")
+    assert report is not None
+    assert report.precision == "int4"
+    bounds = {each.name: each.threshold for each in report.judgements}
+    assert bounds["kl_mean"] == DEFAULTS["int4"].max_kl_mean
 
 
 def test_an_interrupted_gate_says_that_the_artifact_is_there_and_how_to_judge_it(
