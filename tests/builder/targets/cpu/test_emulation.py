@@ -110,9 +110,9 @@ def rounding_the_last_norm(artifact: Artifact, folder: Path) -> Artifact:
     runner = PlanRunner(artifact)
     norm = [op for op in runner.operations if op["code"] == Code.RMS_NORM][-1]
     place = HEADER.size + BUFFER.size * norm["output"]
-    rows, form, width, group = BUFFER.unpack_from(plan, place)
+    rows, form, width, *rest = BUFFER.unpack_from(plan, place)
     assert (rows, form) == (1, Form.FLOAT32)
-    BUFFER.pack_into(plan, place, rows, Form.E4M3, width, group)
+    BUFFER.pack_into(plan, place, rows, Form.E4M3, width, *rest)
     assert len(NAMES) == len(OPERATION.unpack_from(plan, len(plan) - OPERATION.size))
     for name in (record.path, str(record.weights)):
         (folder / name).parent.mkdir(parents=True)
