@@ -24,7 +24,7 @@ def describe(
         rows = " or ".join(dict.fromkeys(filter(None, map(_rounded, program.buffers))))
         activations = f"their activations rounded to {rows}, " if rows else ""
         names = " and ".join(emulated)
-        return f"emulation of {names}: exactly its weights, {activations}multiplied in float32; {attention}"
+        return f"emulation of {names}: exactly its weights, stored in their bits and widened, {activations}multiplied in float32; {attention}"
     kinds = dict.fromkeys((w.form, w.group) for w in weights if w.form != Form.FLOAT32)
     if not kinds:
         is_whole = kv.groups[0].dtype == FLOAT32

@@ -33,7 +33,7 @@ class Matrix:
     name: str
     form: Form
     group: int
-    """Inputs that share a scale; 0 for floats."""
+    """Inputs that share a scale; 0 for floats, and where a whole row shares one that is widened."""
     size_out: int
     size_in: int
     read: Callable[[], Parts]
@@ -58,6 +58,8 @@ class Matrix:
         rounding = self.rounding
         if rounding.element in ROW_FORMS:
             return ROW_FORMS[rounding.element], rounding.group, rounding.scale
+        if self.form in panels.WIDENED:
+            return Form.FLOAT32, 0, 0.0
         if self.form in panels.FLOATS:
             return self.form, 0, 0.0
         return Form.INT8, min(self.group, MOST_ACTIVATIONS), rounding.scale

@@ -62,7 +62,9 @@ class Form(IntEnum):
     UINT4 = 4
     E4M3 = 5
     E2M1 = 6
-    """These two of rows alone: float32 numbers, rounded to E4M3 or E2M1 times their scales."""
+    """These two of rows: float32 numbers, rounded to E4M3 or E2M1 times their scales. Of weights: their bits."""
+    WIDENED_INT8 = 7
+    """Of weights, which are multiplied in float32 and not as integers."""
 
 
 class Rows(IntEnum):
@@ -102,7 +104,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class WeightRange:
-    """A packed weight in the file of weights; sizes are as padded, a group is one of its input's or several."""
+    """A packed weight in the file of weights; sizes are as padded, a group of integers is one of its input's or several."""
 
     offset: int
     num_bytes: int

@@ -29,8 +29,11 @@ FORMS = {
 }
 """Stored precision of a weight by its element type."""
 
-EMULATED = (ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT4E2M1)
-"""Element types that are widened to float32, which holds their numbers times their scales."""
+EMULATED = {ir.DataType.FLOAT8E4M3FN: Form.E4M3, ir.DataType.FLOAT4E2M1: Form.E2M1}
+"""Stored precision of a weight that is multiplied in float32, by its element type."""
+
+SCALES_OF_E2M1 = {16: ir.DataType.FLOAT8E4M3FN, 32: ir.DataType.FLOAT8E8M0}
+"""Types of the scales of E2M1, by the group that shares one."""
 
 ROUNDED_FREELY = Rounding()
 """Of weights that no rows are multiplied with, such as tables."""
@@ -88,7 +91,11 @@ def matrix(value: ir.Value, rounding: Rounding = ROUNDED_FREELY) -> Matrix:
 
 
 def _emulated(node: ir.Node, packed: ir.Value, rounding: Rounding) -> Matrix:
-    """Describe a weight whose numbers are widened to float32."""
+    """Describe a weight whose numbers are widened to float32 when they are multiplied.
+
+    Raises:
+        UnsupportedError: it has scales that no kernel reads.
+    """
     scale = operand(node, 1)
     maker = scale.producer()
     stored = scale if maker is None else operand(maker, 0)
@@ -97,28 +104,29 @@ def _emulated(node: ir.Node, packed: ir.Value, rounding: Rounding) -> Matrix:
     own = name_of(packed.dtype.name, stored.dtype.name, rounding.kind)
     name = str(packed.name).removesuffix(".packed")
     size_out, size_in = sizes(packed)
+    group = node.attributes.get_int("block_size", 0)
+    form = EMULATED.get(packed.dtype, Form.WIDENED_INT8)
+    wanted = SCALES_OF_E2M1.get(group) if form == Form.E2M1 else ir.DataType.FLOAT
+    if stored.dtype != wanted:
+        raise UnsupportedError(
+            f"target cpu can't multiply by {name}: it is {form.name} with {stored.dtype.name} scales per {group or 'channel'}"
+        )
 
     def read() -> Parts:
-        return (widened(node),)
+        parts = [numbers(packed), _per_output(numbers(stored), size_out)]
+        if form == Form.E2M1 and stored.dtype == ir.DataType.FLOAT8E4M3FN:
+            assert maker is not None
+            parts.append(_per_output(numbers(operand(maker, 1)).astype(np.float32), size_out))
+        return tuple(parts)
 
-    return Matrix(name, Form.FLOAT32, 0, size_out, size_in, read, own, rounding)
+    return Matrix(name, form, group, size_out, size_in, read, own, rounding)
 
 
-def widened(node: ir.Node) -> NDArray[np.float32]:
-    """Compute a DequantizeLinear or a Cast of weights as ONNX defines it, in float32."""
-    values = numbers(operand(node, 0)).astype(np.float32)
-    if node.op_type == "Cast":
-        return values
-    scale = operand(node, 1)
-    maker = scale.producer()
-    factors = widened(maker) if maker is not None else numbers(scale).astype(np.float32)
-    if factors.ndim == 1:  # one of an output
-        factors = factors[:, None]
-    elif factors.ndim:
-        group = node.attributes.get_int("block_size", 0)
-        factors = np.repeat(factors, group, axis=1)[:, : values.shape[1]]
-    product: NDArray[np.float32] = values * factors
-    return product
+def _per_output(scales: NDArray[np.generic], size_out: int) -> NDArray[np.generic]:
+    """Give scales `[out, groups]`, where one may be of the whole tensor or of an output."""
+    if scales.size == 1:
+        return np.full((size_out, 1), scales.ravel()[0], scales.dtype)
+    return scales.reshape(size_out, -1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from builder.artifact.store import Artifact
-from builder.targets.cpu.panels import PANEL
-from builder.targets.cpu.plan import Operation
+from builder.checkpoint.groups import spread
+from builder.targets.cpu.panels import PANEL, WIDENED, from_panels
+from builder.targets.cpu.plan import Form, Operation
 from plugins.embedding.reference import embedding
 from plugins.layer_norm.reference import layer_norm
 from plugins.linear.reference import activation, float_linear, gated, int8_linear
@@ -50,6 +51,8 @@ class Weight:
         """Give numbers `[out, in]`, less their zero points, and, of integers, scales `[out, groups]`."""
         if self.form == 0:
             return self._by_outputs(self.floats(), self.size_in, 1), np.zeros(0)
+        if self.form in WIDENED:
+            return self._widened(), np.zeros(0)
         if self.form == 1:
             wide = (self.data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
             return self._by_outputs(wide, self.size_in, 2), np.zeros(0)
@@ -71,6 +74,14 @@ class Weight:
             points = self._by_outputs(panels[:, begin : begin + PANEL * groups], groups, 1)
             zeros = np.repeat(points.view(np.int8), self.group, axis=1)
         return self._by_outputs(numbers, self.size_in, 4) - zeros, stored
+
+    def _widened(self) -> Array:
+        sizes = (self.size_out, self.size_in)
+        numbers, scales, *factors = from_panels(Form(self.form), self.group, self.data, *sizes)
+        steps = scales.astype(np.float32)
+        for factor in factors:
+            steps = steps * factor.astype(np.float32)
+        return numbers.astype(np.float32) * spread(steps, self.group, self.size_in)
 
     def _by_outputs(self, values: Array, size: int, together: int) -> Array:
         panels = values.reshape(-1, size // together, PANEL, together).transpose(0, 2, 1, 3)

@@ -9,7 +9,7 @@ import pytest
 from builder.artifact.store import Artifact
 from builder.errors import ArtifactError
 from builder.targets.cpu.execute import open_executor
-from builder.targets.cpu.plan import Code, Operation
+from builder.targets.cpu.plan import Code, Form, Operation
 from tests.builder.targets.cpu.plan_runner import BUFFER, HEADER, OPERATION, WEIGHT
 from tests.builder.targets.cpu.precisions import PRECISIONS
 from tests.built import compile_model
@@ -40,6 +40,10 @@ class PlanBytes:
     def set_weight_bytes(self, index: int, value: int) -> None:
         place = HEADER.size + BUFFER.size * self._buffers + WEIGHT.size * index
         struct.pack_into("<q", self._bytes, place + 8, value)
+
+    def set_weight_form(self, index: int, form: Form, group: int) -> None:
+        place = HEADER.size + BUFFER.size * self._buffers + WEIGHT.size * index
+        struct.pack_into("<2i", self._bytes, place + 16, form, group)
 
     def set_groups(self, group: int) -> None:
         """Let buffers and weights of int8 share a scale among so many numbers."""
