@@ -134,7 +134,11 @@ class RowPlan:
         factors = np.ones(WIDTH, np.float32) if self.factors is None else self.factors
         parts: list[tuple[Form, int, Any]] = [
             (Form.FLOAT32, 0, panels.to_panels(Form.FLOAT32, 0, (table,))),
-            (form, group, panels.to_panels(form, group, (identity, scales))),
+            (
+                form,
+                group,
+                panels.to_panels(form, group, (identity, scales) if group else (identity,)),
+            ),
             (Form.FLOAT32, 0, same.view(np.uint8)),
             (Form.FLOAT32, 0, panels.to_panels(Form.FLOAT32, 0, (identity,))),
             (Form.FLOAT32, 0, factors.view(np.uint8)),
