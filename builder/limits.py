@@ -127,6 +127,7 @@ def estimate(
     tables, rest = table if shares else 2 * table, _count_rest(config)
     rope_bytes = 4 * limits.max_seq_len * config.head_dim
     weights_bytes = int(linear * per_weight + tables * per_head) + 4 * rest + rope_bytes
+    weights_bytes += linear // config.hidden_size * _output_bytes(precision, target)
     largest = 4 * max(table, config.hidden_size * config.intermediate_size)
     return Estimate(
         weights_bytes=weights_bytes,
@@ -145,6 +146,13 @@ def _weight_bytes(precision: Precision, target: str) -> float:
         scale = 4 if rules.SCALE == "FLOAT" else 1
     per_group: float = scale / precision.group if precision.group else 0
     return per_group + float(rules.BITS) / 8
+
+
+def _output_bytes(precision: Precision, target: str) -> int:
+    """Give the bytes of an output that are shared by no groups: a scale of the whole row, or a factor of its scales."""
+    if not is_emulated(precision.name, target):
+        return 0
+    return 4 if FORMATS[precision.name].SCALE in ("FLOAT", "FLOAT8E4M3FN") else 0
 
 
 def _count_linear(config: ModelConfig, group: int, target: str) -> int:

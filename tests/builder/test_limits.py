@@ -110,6 +110,19 @@ def test_int8_needs_about_a_quarter_of_the_weights() -> None:
     assert narrow.peak_bytes < wide.peak_bytes
 
 
+def test_emulated_formats_need_the_bytes_of_their_bits() -> None:
+    config = dataclasses.replace(CONFIG, hidden_size=1024, intermediate_size=2048)
+    none, fp8, nvfp4, mxfp4 = (
+        limits.estimate(config, derive(), precision, target="cpu").weights_bytes
+        for precision in map(Precision, ("float32", "fp8", "nvfp4", "mxfp4"), (0, 0, 16, 32))
+    )
+    linear = limits._count_linear(config, 1, "cpu")
+    outputs = linear // config.hidden_size  # and no more: the inner size is larger
+    assert none - fp8 == 3 * linear - 4 * outputs
+    assert fp8 - nvfp4 == linear * (1 - 0.5 - 1 / 16)
+    assert nvfp4 - mxfp4 == linear / 32 + 4 * outputs
+
+
 def test_fewer_bits_and_larger_groups_need_fewer_bytes() -> None:
     precisions = [
         Precision("float32"),

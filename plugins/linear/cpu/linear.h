@@ -25,7 +25,7 @@ constexpr int64_t LEAST_UNPACKED_ROWS = 9;
 #else
 constexpr int64_t LEAST_UNPACKED_ROWS = 17;
 #endif
-constexpr int64_t LEAST_WIDENED_ROWS = 9;  // and those that are widened
+constexpr int64_t LEAST_WIDENED_ROWS = 8;  // and those that are widened
 constexpr int CHUNK_ROWS = 256;  // a unit reads its panels once from memory and uses them for this many rows
 
 FORERUN_INLINE bool is_4_bits(const forerun::WeightSpec& weight) {
