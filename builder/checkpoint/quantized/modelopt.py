@@ -1,7 +1,7 @@
 """NVIDIA's unified checkpoints (`quant_method` modelopt): FP8 per tensor, per channel or per block, NVFP4, and int8 weights.
 
 `weight_scale` is multiplied by; that of NVFP4 is E4M3 per 16 inputs and itself multiplied by `weight_scale_2`. `input_scale` is the
-fixed scale of a layer's rows.
+fixed scale of a layer's rows; `k_scale` and `v_scale` are those of keys and values.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,6 +14,7 @@ from builder.checkpoint.quantized.floats import (
     fp8_by_rows,
     nvfp4,
 )
+from builder.checkpoint.quantized.kv_cache import kv_precision
 from builder.checkpoint.quantized.modules import Found, Module, check_lists, quantized_modules
 from builder.checkpoint.quantized_weight import FLOAT_ROWS, TOKEN_ROWS, QuantizedWeight
 from builder.checkpoint.tensors import Tensor
@@ -60,7 +61,7 @@ def read(fields: Fields, tensors: Mapping[str, Tensor]) -> Found:
     section = inner or fields
     algorithm = ALGORITHMS[section.choice("quant_algo", tuple(ALGORITHMS))]
     section.choice("group_size", (16, 128), default=16)
-    section.require_empty("kv_cache_quant_algo", "kv_cache_scheme")
+    kv = kv_precision(section)
     excluded = section.names("exclude_modules", "ignore")
     section.finish(HARMLESS)
     if inner is not None:
@@ -74,4 +75,4 @@ def read(fields: Fields, tensors: Mapping[str, Tensor]) -> Found:
 
     check_lists(tensors, modules, is_excluded=is_excluded, is_target=lambda _: True)
     weights = [algorithm(module) for module in modules]
-    return Found(modules, weights)
+    return Found(modules, weights, kv)

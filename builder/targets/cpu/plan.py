@@ -12,13 +12,13 @@ from enum import IntEnum
 from builder.errors import ArtifactError
 
 MAGIC = b"FORERUNP"
-VERSION = 3
+VERSION = 4
 NOTHING = -1
 """For an optional buffer or weight."""
 _HEADER = struct.Struct("<8sI3i6i2q")
 _BUFFER = struct.Struct("<4i")
 _WEIGHT = struct.Struct("<2q4i")
-_OPERATION = struct.Struct("<16i2fif2i40x")
+_OPERATION = struct.Struct("<16i2fif2i2f32x")
 
 
 class Code(IntEnum):
@@ -61,7 +61,20 @@ class Form(IntEnum):
     INT4 = 3
     UINT4 = 4
     E4M3 = 5
-    """Of rows alone: float32 numbers, rounded to E4M3 times a scale of the row."""
+    """Of rows: float32 numbers, rounded to E4M3 times a scale of the row. Of keys and values: in their bits, with fixed
+    scales."""
+    INT8_STATIC = 7
+    """Of keys and values alone: with fixed scales."""
+
+
+KV_FORMS = {
+    "float32": Form.FLOAT32,
+    "bfloat16": Form.BFLOAT16,
+    "int8": Form.INT8,
+    "fp8": Form.E4M3,
+    "int8-static": Form.INT8_STATIC,
+}
+"""How keys and values are stored, by the precision that a manifest names."""
 
 
 class Rows(IntEnum):
@@ -139,6 +152,9 @@ class Operation:
     """Of an epilogue that has one."""
     pairs_neighbours: bool = False
     """A rope turns dimension 2 i with 2 i + 1, not i with i + rope_dim / 2."""
+    key_scale: float = 0.0
+    """Of keys and values with fixed scales; 0 for others."""
+    value_scale: float = 0.0
 
     def encode(self) -> bytes:
         """Give the 128 bytes of the file format."""
