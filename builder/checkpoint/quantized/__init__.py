@@ -29,7 +29,7 @@ SCHEMES: dict[str, Callable[[Fields, Mapping[str, Tensor]], Found]] = {
 def read_quantized(
     section: Any, where: str, tensors: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, QuantizedWeight], KVScales | None]:
-    """Put each quantized weight in the place of its parts, and give them also as what they are; then scales of keys and values.
+    """Put each quantized weight in the place of its parts; give the weights also as what they are, and the scales of keys and values.
 
     `section` is the quantization_config, `where` names it in errors.
 

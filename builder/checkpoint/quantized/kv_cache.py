@@ -90,7 +90,11 @@ def read_kv_scales(tensors: Mapping[str, Tensor], precision: str | None) -> KVSc
     matches = [found for name in weights if (found := PROJECTION.fullmatch(name))]
     layers = [name for _, name in sorted({(int(found[2]), found[1]) for found in matches})]
     naming = next(
-        (pair for pair in NAMINGS if any(f"{x}.{part}" in tensors for x in layers for part in pair)),
+        (
+            pair
+            for pair in NAMINGS
+            if any(f"{x}.{part}" in tensors for x in layers for part in pair)
+        ),
         NAMINGS[0],
     )
     keys, values = ([f"{layer}.{part}" for layer in layers] for part in naming)

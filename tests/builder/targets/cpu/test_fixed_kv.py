@@ -18,9 +18,11 @@ from builder.limits import LimitOptions
 from builder.pipeline import CompileRequest
 from builder.targets.cpu import native
 from builder.targets.cpu.execute import CpuExecutor
+from builder.targets.cpu.plan import Code
 from plugins.paged_attention.reference import round_to_fp8, round_to_int8_static
 from tests.builder.targets.cpu.drawing import draw
 from tests.builder.targets.cpu.plan_runner import PlanRunner
+from tests.builder.targets.cpu.test_bad_plans import PlanBytes
 from tests.built import Reports
 from tests.models import tiny_llama
 from tests.paged_runner import PagedRunner
@@ -171,3 +173,17 @@ def test_keys_that_are_no_numbers_show_in_all_that_sees_them(form: str, tmp_path
         executor.close()
         assert np.isfinite(rows[:9]).all()
         assert np.isnan(rows[9:]).all()
+
+
+@pytest.mark.parametrize(
+    ("place", "scale"),
+    [("key_scale", 0.0), ("value_scale", np.nan), ("key_scale", 1e-39), ("value_scale", 1e37)],
+)
+def test_a_plan_with_a_scale_that_none_can_be_is_refused(
+    place: str, scale: float, artifact: Artifact, tmp_path: Path
+) -> None:
+    plan = PlanBytes(artifact)
+    bits = int(np.float32(scale).view(np.int32))
+    for code in (Code.APPEND, Code.ATTENTION):
+        plan.set(code, place, bits)
+    assert "operation" in plan.refused(tmp_path)
