@@ -22,7 +22,7 @@ from builder.artifact.store import Artifact
 from builder.checkpoint.open import open_checkpoint
 from builder.checkpoint.tensors import Checkpoint
 from builder.checkpoint.weights import WeightReader, has_tied_head
-from builder.errors import BuildError, CheckpointError, UnsupportedError, UserError
+from builder.errors import BuildError, CheckpointError, UserError
 from builder.limits import Estimate, LimitOptions
 from builder.package import record_source, write_tokenizer
 from builder.quant import FORMATS, is_emulated
@@ -36,6 +36,7 @@ from builder.quant.plan import Precision, linear_weights, plan_quantization
 from builder.quant.realized import fallbacks, refuse_fallbacks
 from builder.quant.rotate import rotate
 from builder.targets import imports
+from builder.targets import kv as kv_forms
 from builder.targets.compiler import TargetOptions, load_compiler
 
 
@@ -112,19 +113,14 @@ def plan_checkpoint(checkpoint: Checkpoint, request: CompileRequest) -> BuildPla
     chosen = tuple((asked, targets.resolve(asked)) for asked in dict.fromkeys(request.targets))
     config = replace(archs.read_config(checkpoint.config), tied_head=has_tied_head(checkpoint))
     checkpoint.tokenizer.check_fits(config.vocab_size)
-    (first, *others) = names = tuple(dict.fromkeys(name for _, name in chosen))
-    imported = imports.check(checkpoint, request.options)
-    options = {name: imports.options_for(name, request.options, imported) for name in names}
+    names = tuple(dict.fromkeys(name for _, name in chosen))
+    asked = kv_forms.with_kv(request.options, checkpoint.kv)
+    imported = imports.check(checkpoint, asked)
+    options = {name: imports.options_for(name, asked, imported) for name in names}
     for name in names:
         load_compiler(name).check(config, options[name])
     block_size = limits.check_block_size(request.limits, names)
-    kv = load_compiler(first).kv_geometry(config, block_size, options[first])
-    for name in others:
-        if load_compiler(name).kv_geometry(config, block_size, options[name]) != kv:
-            raise UnsupportedError(
-                f"targets {first} and {name} keep keys and values in different forms; add --kv float32, or compile for "
-                "each by itself"
-            )
+    kv = kv_forms.geometry(config, block_size, options, scales=checkpoint.kv)
     found = limits.derive(request.limits, config, kv)
     return BuildPlan(
         request=request,
@@ -136,15 +132,16 @@ def plan_checkpoint(checkpoint: Checkpoint, request: CompileRequest) -> BuildPla
         estimate=limits.estimate(
             config,
             found,
-            options[first].precision,
-            target=first,
+            options[names[0]].precision,
+            target=names[0],
             ends=None if imported is None else precision_of_ends(checkpoint),
         ),
         imported=imported,
         notes=(
-            *_emulations(options[first].precision.name, names),
+            *_emulations(options[names[0]].precision.name, names),
             *_notes(checkpoint),
             *exact_notes(checkpoint, names),
+            *kv_forms.notes(kv, checkpoint.kv),
         ),
     )
 

@@ -6,10 +6,20 @@ These nouns know nothing of files, graphs or targets; they are what a manifest s
 
 from dataclasses import dataclass
 
-ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "int64": 8}
+ELEMENT_BYTES = {
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "int8": 1,
+    "int8-static": 1,
+    "fp8": 1,
+    "int64": 8,
+}
 """Bytes of one number, by the name of its type."""
 SCALE_BYTES = {"int8": 4}
 """Bytes of the scale that a token's keys, or values, of one head have in quantized KV."""
+FIXED_SCALES = ("fp8", "int8-static")
+"""Precisions of keys and values that have one fixed scale per layer instead, which came with the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +71,9 @@ class KVGroup:
     """Stored precision of keys and values, such as `float32`."""
     window: int | None = None
     """Sliding window in tokens, or None for all earlier tokens."""
+    key_scales: tuple[float, ...] = ()
+    """Of a precision of FIXED_SCALES: the scale of the keys of each of `layers`."""
+    value_scales: tuple[float, ...] = ()
 
     @property
     def bytes_per_token(self) -> int:

@@ -4,15 +4,23 @@ It is written last and read first: no engine library sees a byte before it has b
 """
 
 import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 import msgspec
 
-from builder.artifact.config import ELEMENT_BYTES, KVGeometry, Limits, ModelConfig
+from builder.artifact.config import (
+    ELEMENT_BYTES,
+    FIXED_SCALES,
+    KVGeometry,
+    KVGroup,
+    Limits,
+    ModelConfig,
+)
 from builder.errors import ArtifactError
 
-SCHEMA = 2
+SCHEMA = 3
 FILE_NAME = "artifact.json"
 MAX_SIZE = 2**31 - 1
 """Steps speak of tokens, blocks and slots in int32."""
@@ -208,6 +216,16 @@ def _wrong_kv(manifest: Manifest) -> Iterator[str]:
             yield "dtype in kv.groups"
         if not (0 < group.num_kv_heads <= MAX_SIZE and 0 < group.head_dim <= MAX_SIZE):
             yield "a size in kv.groups"
+        yield from _wrong_scales(group)
+
+
+def _wrong_scales(group: KVGroup) -> Iterator[str]:
+    """Name scales that are missing, too many, or no positive numbers."""
+    count = len(group.layers) if group.dtype in FIXED_SCALES else 0
+    for name in ("key_scales", "value_scales"):
+        scales: tuple[float, ...] = getattr(group, name)
+        if len(scales) != count or not all(scale > 0 and math.isfinite(scale) for scale in scales):
+            yield f"{name} in kv.groups"
 
 
 def _wrong_engines(manifest: Manifest) -> Iterator[str]:

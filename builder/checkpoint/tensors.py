@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from builder.checkpoint.files import Bytes
+from builder.checkpoint.kv_scales import KVScales
 from builder.checkpoint.provenance import Source
 from builder.checkpoint.quantized_weight import QuantizedWeight
 from builder.checkpoint.tokenizer_files import TokenizerFiles
@@ -68,6 +69,8 @@ class Checkpoint:
     """The weights that the files hold quantized, by name; `tensors` has them too, dequantized when they are read."""
     method: str | None = None
     """What quantized them, by the name that the config gives it, such as `gptq`."""
+    kv: KVScales | None = None
+    """Of a checkpoint that says how keys and values are quantized: their scales."""
 
 
 def widen(raw: Bytes, tensor_name: str, stored: str) -> Float32:

@@ -32,7 +32,7 @@ from builder.targets.compiler import TargetOptions
 from triton_backend.chat_template import check_template
 from triton_backend.tokenizer import check_tokenizer
 
-KV_DTYPES = ("float32", "bfloat16", "int8")
+KV_DTYPES = ("float32", "bfloat16", "int8", "fp8", "int8-static")
 NAMES = tuple(dict.fromkeys([*FORMATS, *RECIPES]))
 GROUPS = {"32": 32, "64": 64, "128": 128, "channel": CHANNEL}
 
@@ -118,7 +118,8 @@ LATER = "Not in this version."
 @click.option(
     "--kv",
     metavar="NAME",
-    help="Precision of the KV cache: float32, bfloat16 or int8.  [default: what goes with the weights]",
+    help="Precision of the KV cache: float32, bfloat16, int8; fp8 or int8-static with the checkpoint's scales.  "
+    "[default: as in the checkpoint, or what goes with the weights]",
 )
 @click.option(
     "--tp",

@@ -47,7 +47,7 @@ def _plan(model: str, limits: LimitOptions) -> BuildPlan:
 
     A checkpoint that is quantized counts as the float32 numbers that it stands for.
     """
-    checkpoint = replace(open_checkpoint(model), quantized={})
+    checkpoint = replace(open_checkpoint(model), quantized={}, kv=None)
     try:
         return pipeline.plan_checkpoint(checkpoint, CompileRequest(model, ("cpu",), limits=limits))
     except UnsupportedError:

@@ -15,8 +15,11 @@ constexpr int32_t NUM_OP_CODES = 9;  // and none
 enum class Epilogue : int32_t { none = 0, add = 1, gate = 2, activate = 3 };
 enum class Activation : int32_t { silu = 0, gelu = 1, gelu_tanh = 2, relu = 3 };
 // Rows of e4m3 and e2m1 are stored as the float32 numbers that they are with their scales multiplied in. Weights of e4m3,
-// e2m1 and widened_int8 are stored in their bits, with their scales, and multiplied with rows of float32 numbers.
-enum class Form : int32_t { float32 = 0, bfloat16 = 1, int8 = 2, int4 = 3, uint4 = 4, e4m3 = 5, e2m1 = 6, widened_int8 = 7 };
+// e2m1 and widened_int8 are stored in their bits, with their scales, and multiplied with rows of float32 numbers. Keys and
+// values of e4m3, and of int8_static, which nothing else is, are stored in their bits with one fixed scale of the layer.
+enum class Form : int32_t {
+  float32 = 0, bfloat16 = 1, int8 = 2, int4 = 3, uint4 = 4, e4m3 = 5, e2m1 = 6, widened_int8 = 7, int8_static = 8
+};
 enum class Rows : int32_t { tokens = 0, logit_rows = 1 };
 
 constexpr int32_t NOTHING = -1;  // for an optional buffer or weight
@@ -41,7 +44,8 @@ struct Operation {
   float soft_cap;     // of attention scores; 0 for none
   int32_t activation;        // Activation, of an epilogue that has one
   int32_t pairs_neighbours;  // a rope turns dimension 2 i with 2 i + 1, not i with i + rope_dim / 2
-  int32_t reserved[10];
+  float key_scale, value_scale;  // fixed ones of keys and values that are stored as e4m3 or int8_static; 0 otherwise
+  int32_t reserved[8];
 };
 static_assert(sizeof(Operation) == 128, "the file format of a plan");
 

@@ -98,7 +98,7 @@ FORERUN_INLINE Ints rounded(Floats value) {
 }
 FORERUN_INLINE Floats to_floats(Ints value) { return __builtin_convertvector(value, Floats); }
 
-// 2 ** x with a relative error below 2e-7; 0 for x below -126, as for minus infinity; x is at most 127.
+// 2 ** x with a relative error below 2e-7; 0 for x below -126, as for minus infinity; NaN for NaN; x is at most 127.
 FORERUN_INLINE Floats exp2_of(Floats x) {
 #if defined(__AVX512F__)
   // 2 ** (x - floor(x)), then an exponent: half the instructions of what follows.
@@ -109,10 +109,10 @@ FORERUN_INLINE Floats exp2_of(Floats x) {
   power = fused(power, fraction, all(2.4016445e-1f));
   power = fused(power, fraction, all(6.9315131e-1f));
   power = fused(power, fraction, all(1.0f));
-  const __mmask16 is_seen = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-126.0f), _CMP_GE_OQ);
+  const __mmask16 is_seen = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
   return (Floats)_mm512_maskz_scalef_ps(is_seen, (__m512)power, (__m512)x);
 #else
-  const Floats bounded = larger(x, all(-126.0f));
+  const Floats bounded = x < all(-126.0f) ? all(-126.0f) : x;
   const Ints whole = rounded(bounded);
   const Floats rest = bounded - to_floats(whole);
   Floats series = all(1.54035e-4f);
@@ -123,7 +123,7 @@ FORERUN_INLINE Floats exp2_of(Floats x) {
   series = fused(series, rest, all(6.93147181e-1f));
   series = fused(series, rest, all(1.0f));
   const Floats scaled = (Floats)((Ints)series + (whole << 23));
-  return x < all(-126.0f) ? Floats{} : scaled;
+  return x < all(-126.0f) ? Floats{} : x == x ? scaled : x;
 #endif
 }
 

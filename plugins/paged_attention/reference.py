@@ -37,6 +37,35 @@ def round_keys_to_int8(keys: Float) -> Float:
     return back
 
 
+def round_to_fp8(heads: Float, scale: float) -> Float:
+    """Give values `[..., D]` as a cache of E4M3 with a fixed scale keeps them."""
+    size = _steps(heads, scale)
+    _, exponents = np.frexp(size)  # of 2**e with a fraction from 1/2 on
+    unit = np.ldexp(
+        1.0, np.maximum(exponents - 1, -6) - 3
+    )  # 3 bits behind the leading one, down to 2**-6
+    return _restored(heads, np.minimum(np.rint(size / unit) * unit, 448), scale)
+
+
+def round_to_int8_static(heads: Float, scale: float) -> Float:
+    """Give values `[..., D]` as a cache of int8 with a fixed scale keeps them."""
+    size = _steps(heads, scale)
+    return _restored(heads, np.minimum(np.rint(size), 127), scale)
+
+
+def _steps(heads: Float, scale: float) -> Float:
+    """Give |x / scale| as float32 has it; what is no number stays out of it."""
+    clean = np.where(np.isfinite(heads), heads, 0).astype(np.float32)
+    with np.errstate(over="ignore"):  # what does not fit saturates
+        steps: Float = np.minimum(np.abs(clean / np.float32(scale)), np.float32(1e6))
+    return steps
+
+
+def _restored(heads: Float, numbers: Float, scale: float) -> Float:
+    restored: Float = np.copysign(numbers.astype(np.float64) * np.float32(scale), heads)
+    return np.where(np.isfinite(heads), restored, np.nan)
+
+
 def weigh(scores: Float, *, soft_cap: float = 0.0) -> Float:
     """Turn scores `[..., keys]` into weights; a hidden one is minus infinity."""
     if soft_cap:

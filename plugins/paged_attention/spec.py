@@ -6,7 +6,10 @@ K kv heads, D head size, `block` tokens per block. A slot is `block_id * block +
 The operation first writes key and value of every token to its slot, then lets each query attend to the
 entries of its own sequence at positions up to its own, read back from the cache in stored precision.
 Query head h reads kv head `h // (H / K)`. A variant (such as sinks) is added here together with its reference,
-when an architecture needs it. A target may keep the cache in fewer bits; int8 has a scale per token and head.
+when an architecture needs it. A target may keep the cache in fewer bits; int8 has a scale per token and head. With fixed
+scales, one for the keys and one for the values of a layer, a number is x / scale rounded half to even, as E4M3, which
+saturates at 448, or as int8, which saturates at 127 either way; a NaN or an infinity is kept as NaN, in int8 as -128. Scores
+are taken of the stored numbers and of queries times the key scale; the value scale multiplies the result.
 """
 
 from dataclasses import dataclass

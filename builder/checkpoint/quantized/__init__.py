@@ -6,8 +6,10 @@ To add one, write a file with `read` and a line in SCHEMES.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from builder.checkpoint.kv_scales import KVScales
 from builder.checkpoint.quantized import awq, block_fp8, compressed_tensors, gptq, modelopt
 from builder.checkpoint.quantized.fields import Fields, shown
+from builder.checkpoint.quantized.kv_cache import is_kv_scale, read_kv_scales
 from builder.checkpoint.quantized.modules import Found
 from builder.checkpoint.quantized_weight import QuantizedWeight
 from builder.checkpoint.tensors import Tensor
@@ -26,8 +28,8 @@ SCHEMES: dict[str, Callable[[Fields, Mapping[str, Tensor]], Found]] = {
 
 def read_quantized(
     section: Any, where: str, tensors: Mapping[str, Tensor]
-) -> tuple[dict[str, Tensor], dict[str, QuantizedWeight]]:
-    """Put each quantized weight in the place of its parts, and give them also as what they are.
+) -> tuple[dict[str, Tensor], dict[str, QuantizedWeight], KVScales | None]:
+    """Put each quantized weight in the place of its parts; give the weights also as what they are, and the scales of keys and values.
 
     `section` is the quantization_config, `where` names it in errors.
 
@@ -44,20 +46,25 @@ def read_quantized(
         raise UnsupportedError(f"{where}: {unknown_name('quantization method', method, SCHEMES)}")
     fields = Fields(section, where)
     fields.take(METHOD)
-    modules, weights = SCHEMES[method](fields, tensors)
+    modules, weights, kv_precision = SCHEMES[method](fields, tensors)
+    kv = read_kv_scales(tensors, kv_precision)
     if not weights:
         raise CheckpointError(
             f"{where} says {method}, but no tensor is quantized; remove it if that is meant"
         )
     taken = {tensor.name for module in modules for tensor in module.taken}
-    kept = {name: tensor for name, tensor in tensors.items() if name not in taken}
+    kept = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if name not in taken and not is_kv_scale(name)
+    }
     for weight in weights:
         if weight.name in kept:
             raise CheckpointError(
                 f"tensor {weight.name} is there both quantized and as {kept[weight.name].stored}"
             )
         kept[weight.name] = _as_float(weight)
-    return kept, {weight.name: weight for weight in weights}
+    return kept, {weight.name: weight for weight in weights}, kv
 
 
 def _as_float(weight: QuantizedWeight) -> Tensor:

@@ -23,6 +23,7 @@ from builder.checkpoint.quantized.floats import (
     row_scales,
     whole_scales,
 )
+from builder.checkpoint.quantized.kv_cache import kv_precision
 from builder.checkpoint.quantized.modules import Found, Module, check_lists, quantized_modules
 from builder.checkpoint.quantized.numbers import codes, numbers, signed
 from builder.checkpoint.quantized.order import group_order
@@ -73,7 +74,8 @@ def read(fields: Fields, tensors: Mapping[str, Tensor]) -> Found:
         UnsupportedError: it is of a kind that is not implemented.
     """
     fields.choice("quantization_status", ("compressed",), default="compressed")
-    fields.require_empty("kv_cache_scheme", "transform_config", "sparsity_config")
+    kv = kv_precision(fields)
+    fields.require_empty("transform_config", "sparsity_config")
     common = fields.choice("format", (*FORMATS, "mixed-precision"))
     schemes = [_scheme(group, common) for group in fields.sections("config_groups")]
     ignored = Names(fields.names("ignore"), "ignore")
@@ -90,7 +92,7 @@ def read(fields: Fields, tensors: Mapping[str, Tensor]) -> Found:
         scheme = _scheme_of(module.name, schemes)
         assert scheme is not None, "check_lists lets no other pass"
         weights.append(_weight(module, scheme))
-    return Found(modules, weights)
+    return Found(modules, weights, kv)
 
 
 def _scheme_of(name: str, schemes: list[_Scheme]) -> _Scheme | None:

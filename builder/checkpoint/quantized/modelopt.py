@@ -1,7 +1,8 @@
 """NVIDIA's unified checkpoints (`quant_method` modelopt): FP8 per tensor, per channel or per block, NVFP4, int8, and AWQ.
 
 `weight_scale` is multiplied by; that of NVFP4 is E4M3 per 16 inputs and itself multiplied by `weight_scale_2`. `input_scale` is the
-fixed scale of a layer's rows, `pre_quant_scale` what they are multiplied with before. AWQ packs two outputs in a byte.
+fixed scale of a layer's rows, `pre_quant_scale` what they are multiplied with before. AWQ packs two outputs in a byte. `k_scale`
+and `v_scale` are those of keys and values.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from builder.checkpoint.quantized.floats import (
     nvfp4,
     row_scales,
 )
+from builder.checkpoint.quantized.kv_cache import kv_precision
 from builder.checkpoint.quantized.modules import Found, Module, check_lists, quantized_modules
 from builder.checkpoint.quantized.numbers import codes, numbers, signed
 from builder.checkpoint.quantized_weight import Parts, QuantizedWeight
@@ -95,7 +97,7 @@ def read(fields: Fields, tensors: Mapping[str, Tensor]) -> Found:
     section = inner or fields
     algorithm = ALGORITHMS[section.choice("quant_algo", tuple(ALGORITHMS))]
     section.choice("group_size", (16, 32, 64, 128), default=16)
-    section.require_empty("kv_cache_quant_algo", "kv_cache_scheme")
+    kv = kv_precision(section)
     excluded = section.names("exclude_modules", "ignore")
     section.finish(HARMLESS)
     if inner is not None:
@@ -109,4 +111,4 @@ def read(fields: Fields, tensors: Mapping[str, Tensor]) -> Found:
 
     check_lists(tensors, modules, is_excluded=is_excluded, is_target=lambda _: True)
     weights = [algorithm(module) for module in modules]
-    return Found(modules, weights)
+    return Found(modules, weights, kv)

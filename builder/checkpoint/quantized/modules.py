@@ -83,6 +83,8 @@ class Found(NamedTuple):
 
     modules: Sequence[Module]
     weights: Sequence[QuantizedWeight]
+    kv: str | None = None
+    """In what keys and values are stored, by fixed scales that must be there."""
 
 
 def quantized_modules(tensors: Mapping[str, Tensor], parts: Sequence[str]) -> list[Module]:

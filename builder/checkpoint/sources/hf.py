@@ -47,9 +47,9 @@ def open_hf_folder(folder: Path) -> Checkpoint:
     if section is None:
         return Checkpoint(config, tensors, tokenizer, source)
     where = f"{QUANTIZATION} of {folder / 'config.json'}"
-    weights, quantized = read_quantized(section, where, tensors)
+    weights, quantized, kv = read_quantized(section, where, tensors)
     plain = {name: value for name, value in config.items() if name != QUANTIZATION}
-    return Checkpoint(plain, weights, tokenizer, source, quantized, section["quant_method"])
+    return Checkpoint(plain, weights, tokenizer, source, quantized, section["quant_method"], kv)
 
 
 def _quantization(config: dict[str, Any], folder: Path) -> tuple[Any, list[Path]]:

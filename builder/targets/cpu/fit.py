@@ -5,7 +5,7 @@ from pathlib import Path
 from builder.artifact.manifest import EngineRecord, Manifest
 from builder.artifact.store import Artifact
 from builder.errors import ArtifactError
-from builder.targets.cpu.plan import Geometry, pool_width, read_header
+from builder.targets.cpu.plan import KV_FORMS, Geometry, pool_width, read_header
 
 
 def checked_files(artifact: Artifact, record: EngineRecord) -> tuple[bytes, Path]:
@@ -42,11 +42,11 @@ def _is_fit(geometry: Geometry, manifest: Manifest) -> bool:
         geometry.num_layers,
         geometry.num_kv_heads,
         pool_width(geometry.head_dim),
-        geometry.kv_form.name.lower(),
+        geometry.kv_form,
         geometry.block_size,
         geometry.vocab_size,
     )
-    heads = (len(group.layers), group.num_kv_heads, group.head_dim, group.dtype)
+    heads = (len(group.layers), group.num_kv_heads, group.head_dim, KV_FORMS.get(group.dtype))
     return (
         found == (*heads, manifest.kv.block_size, manifest.model.vocab_size)
         and group.window is None

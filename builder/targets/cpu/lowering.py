@@ -18,10 +18,10 @@ from builder.targets.cpu import packing, panels, reading
 from builder.targets.cpu.buffers import Buffers
 from builder.targets.cpu.packing import Packed
 from builder.targets.cpu.plan import (
+    KV_FORMS,
     NOTHING,
     Code,
     Epilogue,
-    Form,
     Geometry,
     Operation,
     Program,
@@ -31,7 +31,6 @@ from builder.targets.cpu.wanted import Wanted, floats, wanted_by_readers
 from builder.targets.cpu.weight_table import WeightTable
 from plugins.paged_attention import spec
 
-KV_FORMS = {"float32": Form.FLOAT32, "bfloat16": Form.BFLOAT16, "int8": Form.INT8}
 NORMS = {"RMSNormalization": Code.RMS_NORM, "LayerNormalization": Code.LAYER_NORM}
 
 
@@ -121,13 +120,17 @@ class Lowering:
         config = self.config
         query, key, value = (self._gemm(operand(node, index)) for index in range(3))
         rotation = reading.rotation(node, config.head_dim)
+        layer = int(str(operand(node, 3).name).rpartition(".")[2])
+        (group,) = self._kv.groups
         heads = Operation(
             Code.APPEND,
-            layer=int(str(operand(node, 3).name).rpartition(".")[2]),
+            layer=layer,
             num_heads=config.num_heads,
             num_kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
             **reading.attention_attributes(node, config.head_dim),
+            key_scale=group.key_scales[layer] if group.key_scales else 0.0,
+            value_scale=group.value_scales[layer] if group.value_scales else 0.0,
         )
         if rotation is not None:
             heads = replace(

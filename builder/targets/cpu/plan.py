@@ -18,7 +18,7 @@ NOTHING = -1
 _HEADER = struct.Struct("<8sI3i6i2q")
 _BUFFER = struct.Struct("<4if4x")
 _WEIGHT = struct.Struct("<2q4i")
-_OPERATION = struct.Struct("<16i2fif2i40x")
+_OPERATION = struct.Struct("<16i2fif2i2f32x")
 
 
 class Code(IntEnum):
@@ -62,9 +62,22 @@ class Form(IntEnum):
     UINT4 = 4
     E4M3 = 5
     E2M1 = 6
-    """These two of rows: float32 numbers, rounded to E4M3 or E2M1 times their scales. Of weights: their bits."""
+    """These two of rows: float32 numbers, rounded to E4M3 or E2M1 times their scales. Of weights: their bits. E4M3 of keys and
+    values: their bits, with fixed scales."""
     WIDENED_INT8 = 7
     """Of weights, which are multiplied in float32 and not as integers."""
+    INT8_STATIC = 8
+    """Of keys and values alone: with fixed scales."""
+
+
+KV_FORMS = {
+    "float32": Form.FLOAT32,
+    "bfloat16": Form.BFLOAT16,
+    "int8": Form.INT8,
+    "fp8": Form.E4M3,
+    "int8-static": Form.INT8_STATIC,
+}
+"""How keys and values are stored, by the precision that a manifest names."""
 
 
 class Rows(IntEnum):
@@ -148,6 +161,9 @@ class Operation:
     """Of an epilogue that has one."""
     pairs_neighbours: bool = False
     """A rope turns dimension 2 i with 2 i + 1, not i with i + rope_dim / 2."""
+    key_scale: float = 0.0
+    """Of keys and values with fixed scales; 0 for others."""
+    value_scale: float = 0.0
 
     def encode(self) -> bytes:
         """Give the 128 bytes of the file format."""

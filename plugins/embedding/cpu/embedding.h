@@ -51,7 +51,8 @@ static void embedding_run(const forerun::Step& step, const forerun::Operation& o
       case forerun::Form::uint4: embed_int4({integers, true}, token, op.scale, to, op.size_out); break;
       case forerun::Form::e4m3:
       case forerun::Form::e2m1:
-      case forerun::Form::widened_int8: break;  // refused when the plan is read
+      case forerun::Form::widened_int8:
+      case forerun::Form::int8_static: break;  // refused when the plan is read
     }
   }
 }

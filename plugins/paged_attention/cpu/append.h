@@ -10,7 +10,7 @@
 namespace FORERUN_ISA {
 
 static void append_head(const Step& step, const Operation& op, int32_t token, int32_t kv_head) {
-  const Cache cache(step);
+  const Cache cache(step, op);
   const auto& in = step.buffers[op.in];
   const int dim = op.head_dim, group = op.num_heads / op.num_kv_heads, half = op.rope_dim / 2;
   float* row = (float*)(in.data + token * in.row_bytes);

@@ -60,9 +60,9 @@ static void gather_queries(const Attending& unit) {
   AttentionScratch& scratch = unit.scratch;
   const int32_t end = unit.step.in.query_start[unit.tile.sequence + 1];
   // Scores are taken to base 2, which saves a multiplication for each of them. The transforms of queries and keys multiply
-  // their products by a power of two.
+  // their products by a power of two. A fixed scale of keys goes the same way.
   const float spread = unit.cache.is_spread() ? 1.0f / (float)hadamard_block(depth) : 1.0f;
-  const Floats scale = all(unit.op.scale * LOG2_E * spread);
+  const Floats scale = all(unit.op.scale * unit.cache.scales[0] * LOG2_E * spread);
   for (int r = 0; r < unit.tile.num_rows; r++) {
     const int32_t token = unit.token_of(r), head = unit.kv_head * group + (unit.tile.first_row + r) % group;
     float* query = scratch.query + r * depth;
@@ -147,7 +147,7 @@ static void write_attention(const Attending& unit) {
   const int group = unit.group(), dim = unit.op.head_dim;
   for (int r = 0; r < unit.tile.num_rows; r++) {
     const Mean& mean = unit.scratch.means[r];
-    const Floats factor = all(1.0f) / all(mean.total);
+    const Floats factor = all(unit.cache.scales[1]) / all(mean.total);
     for (int64_t d = 0; d < unit.cache.depth; d += LANES) store(mean.values + d, load(mean.values + d) * factor);
     const int64_t row = unit.token_of(r), head = unit.kv_head * group + (unit.tile.first_row + r) % group;
     write_part(out, row, mean.values, head * dim, dim);
@@ -173,7 +173,7 @@ static int32_t attention_num_units(const Step& step, const Operation& op) {
 
 static void attend_head(const Step& step, const Operation& op, const TilePiece& piece, int kv_head, char* scratch) {
   const QueryTile& tile = step.tiles[piece.tile];
-  const Attending unit{step, op, tile, kv_head, Cache(step), *(AttentionScratch*)scratch};
+  const Attending unit{step, op, tile, kv_head, Cache(step, op), *(AttentionScratch*)scratch};
   if (!step.appends_alone)
     for (int32_t token = step.in.query_start[tile.sequence]; token < step.in.query_start[tile.sequence + 1]; token++)
       append_head(step, op, token, unit.kv_head);

@@ -2,15 +2,16 @@
 //
 // A block is cut in runs of 16 tokens; D is padded to a multiple of 16. float32: keys [D][16 tokens], values
 // [16 tokens][D]. bfloat16 and int8: keys [D / 2][16 tokens][2], values [8 pairs of tokens][D][2], the two factors of
-// matrix tiles; int8 ones are followed by a float32 scale for each of the 16 tokens.
+// matrix tiles; int8 ones are followed by a float32 scale for each of the 16 tokens. E4M3 and int8 with a fixed scale: as
+// int8, with nothing behind.
 #pragma once
 #include "plugins/native/bfloat16.h"
 #include "plugins/native/quantize.h"
 #include "plugins/native/step.h"
+#include "plugins/paged_attention/cpu/fixed_scale.h"
 
 namespace FORERUN_ISA {
 
-using forerun::Form;
 using forerun::Operation;
 using forerun::Step;
 
@@ -19,15 +20,19 @@ constexpr int RUN = 16;  // tokens
 struct Cache {
   Form form;
   int64_t depth;  // D, padded
+  float scales[2];  // fixed ones, of keys and of values
 
-  explicit Cache(const Step& step)
-      : form((Form)step.geometry.kv_form), depth(round_up(step.geometry.head_dim, LANES)) {}
+  Cache(const Step& step, const Operation& op)
+      : form((Form)step.geometry.kv_form), depth(round_up(step.geometry.head_dim, LANES)), scales{1, 1} {
+    if (is_fixed()) scales[0] = op.key_scale, scales[1] = op.value_scale;
+  }
   FORERUN_INLINE_MEMBER int64_t number_bytes() const {
     return form == Form::float32 ? 4 : form == Form::bfloat16 ? 2 : 1;
   }
   // Whether keys went through a Hadamard transform, as queries then do: that leaves less to stand out when they are rounded.
   FORERUN_INLINE_MEMBER bool is_spread() const { return form == Form::int8; }
   FORERUN_INLINE_MEMBER bool has_scales() const { return form == Form::int8; }
+  FORERUN_INLINE_MEMBER bool is_fixed() const { return form == Form::e4m3 || form == Form::int8_static; }
   FORERUN_INLINE_MEMBER int64_t scales_at() const { return RUN * depth * number_bytes(); }
   FORERUN_INLINE_MEMBER int64_t run_bytes() const { return scales_at() + (has_scales() ? RUN * sizeof(float) : 0); }
 };
@@ -39,9 +44,17 @@ struct Rounded {
 };
 
 // int8: round(x / scale) with scale = max |x| / 127. A head with a NaN or an infinity gets a NaN for its scale.
-FORERUN_INLINE void round_head(const Cache& cache, const float* head, Rounded& to) {
+FORERUN_INLINE void round_head(const Cache& cache, int which, const float* head, Rounded& to) {
   if (cache.form == Form::bfloat16) {
     for (int64_t d = 0; d < cache.depth; d += LANES) store_bfloat16(to.numbers + d, load(head + d));
+    return;
+  }
+  if (cache.is_fixed()) {
+    const Floats scale = all(cache.scales[which]);
+    for (int64_t d = 0; d < cache.depth; d += LANES) {
+      const Ints number = round_fixed(cache.form, load(head + d), scale);
+      for (int i = 0; i < LANES; i++) to.numbers[d + i] = (uint16_t)number[i];
+    }
     return;
   }
   const auto [top, is_poisoned] = extent_of(head, cache.depth);
@@ -74,12 +87,13 @@ static void write_token(const Cache& cache, char* keys, char* values, int place,
     return;
   }
   Rounded narrow_key, narrow_value;
-  round_head(cache, key, narrow_key), round_head(cache, value, narrow_value);
+  round_head(cache, 0, key, narrow_key), round_head(cache, 1, value, narrow_value);
   if (cache.form == Form::bfloat16) {
     write_pairs<uint16_t>(cache.depth, keys, values, place, narrow_key, narrow_value);
     return;
   }
   write_pairs<uint8_t>(cache.depth, keys, values, place, narrow_key, narrow_value);
+  if (!cache.has_scales()) return;
   ((float*)(keys + cache.scales_at()))[place] = narrow_key.scale;
   ((float*)(values + cache.scales_at()))[place] = narrow_value.scale;
 }

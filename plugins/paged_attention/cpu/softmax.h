@@ -1,5 +1,6 @@
 // The softmax of attention, span by span. A span of a row ends as a peak, a total of weights and weighed values; spans
-// are merged in ascending order, whoever computed them. A span that a row can't see changes no bit of it.
+// are merged in ascending order, whoever computed them. A span that a row can't see changes no bit of it. A score that is
+// NaN has no part in a peak, and makes its weight, the total and so the result NaN.
 #pragma once
 #include "plugins/paged_attention/cpu/products.h"
 
@@ -20,7 +21,7 @@ struct Mean {
 // cap * tanh(score / cap), for scores and a cap to base 2.
 FORERUN_INLINE Floats capped(Floats score, float cap) {
   const Floats doubled = score * all(2.0f * LOG2_E / cap), limit = all(60.0f), one = all(1.0f);
-  const Floats bounded = larger(-limit, doubled < limit ? doubled : limit);
+  const Floats bounded = larger(-limit, limit < doubled ? limit : doubled);  // NaN stays
   return all(cap) * (one - all(2.0f) * reciprocal(exp2_of(bounded) + one));
 }
 
@@ -71,7 +72,7 @@ FORERUN_INLINE void weigh(float* scores, uint16_t* narrow, const Span& span, Run
 }
 
 FORERUN_INLINE void merge(Mean& mean, const Mean& span, int64_t depth) {
-  if (span.peak == -INFINITY) return;  // nothing that the row sees
+  if (span.peak == -INFINITY && span.total == 0) return;  // nothing that the row sees; a total of NaN is something
   const float peak = span.peak > mean.peak ? span.peak : mean.peak;
   const Floats keep = exp2_of(all(mean.peak - peak)), add = exp2_of(all(span.peak - peak));
   mean.peak = peak;

@@ -47,6 +47,11 @@ FORERUN_INLINE void load_pairs(Form form, const char* from, int64_t index, Float
     first = first_int8(words), second = second_int8(words);
     return;
   }
+  if (form == Form::e4m3 || form == Form::int8_static) {
+    const Ints words = load_words(from + 2 * index);
+    first = widen_fixed(form, words), second = widen_fixed(form, words >> 8);
+    return;
+  }
   Bits words;
   memcpy(&words, from + 4 * index, sizeof words);
   first = first_of_pairs(words), second = second_of_pairs(words);
@@ -57,6 +62,7 @@ constexpr float NARROW_UNIT = 0x1p-24f;  // a number is moved to the top of its 
 
 // To bfloat16 in the same order; both halves are exact, so their upper bits are all of them.
 FORERUN_INLINE void narrow_run(const Cache& cache, const char* from, char* to) {
+  if (cache.is_fixed()) return narrow_fixed(cache.form, from, to, RUN * cache.depth);
   const __m512i second_on_top = _mm512_set1_epi32(0x01808080);
   const __m512i lanes = _mm512_set_epi32(0x0c000000, 0x08000000, 0x04000000, 0, 0x0c000000, 0x08000000, 0x04000000, 0,
                                          0x0c000000, 0x08000000, 0x04000000, 0, 0x0c000000, 0x08000000, 0x04000000, 0);
@@ -98,7 +104,7 @@ FORERUN_INLINE char* place_of(const Cache& cache, Span& span, int which, int run
 }
 
 FORERUN_INLINE bool is_expanded(const Cache& cache) {
-  return cache.form == Form::int8 || (cache.form == Form::bfloat16 && !is_narrow(cache));
+  return cache.number_bytes() == 1 || (cache.form == Form::bfloat16 && !is_narrow(cache));
 }
 
 FORERUN_INLINE const char* expand_keys(const Cache& cache, Span& span, int run, const char* from) {

@@ -34,7 +34,7 @@ def test_a_manifest_of_another_schema_names_both(copy: Path) -> None:
     path = copy / manifests.FILE_NAME
     content = json.loads(path.read_bytes())
     path.write_text(json.dumps({**content, "schema": 99}))
-    with pytest.raises(ArtifactError, match=r"schema 99, this version of Forerun reads schema 2"):
+    with pytest.raises(ArtifactError, match=r"schema 99, this version of Forerun reads schema 3"):
         open_artifact(copy)
 
 
@@ -95,6 +95,12 @@ SENSELESS = {
     "kv.groups": lambda m: replaced(m, kv=replaced(m.kv, groups=())),
     "kv.groups ": lambda m: grouped(m, layers=(0, 0)),
     "dtype in kv.groups": lambda m: grouped(m, dtype="float128"),
+    "key_scales in kv.groups": lambda m: grouped(m, dtype="fp8", value_scales=(1.0, 1.0)),
+    "key_scales in kv.groups ": lambda m: grouped(m, key_scales=(1.0, 1.0)),
+    "key_scales in kv.groups  ": lambda m: grouped(m, dtype="fp8", key_scales=(1.0, 0.0)),
+    "value_scales in kv.groups": lambda m: grouped(
+        m, dtype="int8-static", key_scales=(1.0, 1.0), value_scales=(1.0,)
+    ),
     "a size in kv.groups": lambda m: grouped(m, head_dim=HUGE),
     "engines": lambda m: replaced(m, engines=()),
     "'weights/cpu.rank0.safetensors', which no engine uses,": lambda m: built_as(m, weights=None),
@@ -153,6 +159,6 @@ def test_a_sealed_manifest_without_sense_is_refused_by_the_name_of_what_is_wrong
 
 def test_a_field_that_no_manifest_has_is_refused(copy: Path) -> None:
     path = copy / manifests.FILE_NAME
-    path.write_text(path.read_text().replace('"schema": 2', '"schema": 2, "surprise": 2', 1))
+    path.write_text(path.read_text().replace('"schema": 3', '"schema": 3, "surprise": 2', 1))
     with pytest.raises(ArtifactError, match="altered"):
         open_artifact(copy)

@@ -6,15 +6,15 @@ import pytest
 
 from tests.compiling import compile_, leftovers
 
-SUPPORTED = "which supports --kv float32, bfloat16, int8, and --tp 1"
+SUPPORTED = "which supports --kv float32, bfloat16, int8, fp8, int8-static, and --tp 1"
 
 
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        (["--kv", "fp8"], "--kv fp8"),
+        (["--kv", "nvfp4"], "--kv nvfp4"),
         (["--tp", "2"], "--tp 2"),
-        (["--fp8", "--kv", "fp8", "--tp", "2"], "--kv fp8 and --tp 2"),
+        (["--fp8", "--kv", "int4", "--tp", "2"], "--kv int4 and --tp 2"),
     ],
     ids=" ".join,
 )
@@ -55,6 +55,13 @@ def test_what_later_versions_do_is_refused_by_name_before_the_checkpoint_is_touc
         (["--group", "channel", "--int4"], "int4 has no groups of a whole channel"),
         (["--dtype", "bfloat16", "--int8"], "--dtype bfloat16 does not go with format int8"),
         (["--target", "portable", "--int8", "--group", "128"], "--group 128; supported: 32, 64"),
+        (
+            ["--kv", "fp8"],
+            (
+                "--kv fp8 needs KV scales, and the checkpoint has no KV scales: "
+                "compile it with a calibrated format such as --fp8 --kv fp8"
+            ),
+        ),
         (["--block-size", "7"], "--block-size 7"),
         (["--max-seq-len", "513"], "--max-seq-len 513"),
         (["--kv-cache-bytes", "1k"], "--kv-cache-bytes 1024"),

@@ -71,7 +71,7 @@ def test_verify_refuses_an_altered_file_by_name(artifact_folder: Path) -> None:
     ("content", "message"),
     [
         (b"{}", "has schema none"),
-        (b'{"schema": 99}', "has schema 99, this version of Forerun reads schema 2"),
+        (b'{"schema": 99}', "has schema 99, this version of Forerun reads schema 3"),
         (b"{", "can't be read"),
         (b'{"schema": 2}', "can't be read"),
         (b"[" * 100_000, "can't be read"),

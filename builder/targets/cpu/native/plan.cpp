@@ -1,6 +1,7 @@
 #include "builder/targets/cpu/native/plan.h"
 
 #include <algorithm>
+#include <cfloat>
 #include <cstring>
 
 namespace forerun {
@@ -15,6 +16,8 @@ bool in_range(int64_t value, int64_t least, int64_t most) { return least <= valu
 // Of a row: an epilogue works on up to 32 panels of 16, which whole groups of gates and of their factors must fill.
 bool is_group(int32_t group) { return group == 32 || group == 64 || group == 128 || group == 256; }
 bool is_integer(int32_t form) { return in_range(form, (int32_t)Form::int8, (int32_t)Form::uint4); }
+// Of keys and values: in 8 bits with a fixed scale.
+bool is_fixed(int32_t form) { return form == (int32_t)Form::e4m3 || form == (int32_t)Form::int8_static; }
 bool is_float(int32_t form) { return in_range(form, (int32_t)Form::float32, (int32_t)Form::bfloat16); }
 // Whether a weight is kept in fewer bits than the float32 numbers that it is multiplied as.
 bool is_widened(int32_t form) { return in_range(form, (int32_t)Form::e4m3, (int32_t)Form::widened_int8); }
@@ -119,9 +122,15 @@ struct Checker {
     append.code = op.code, append.out = op.out;
     return memcmp(&append, &op, sizeof op) == 0;
   }
+  // A scale that divides and multiplies every number of 8 bits without leaving the normal ones.
+  static bool is_scale(float value) { return value >= FLT_MIN && value <= FLT_MAX / 512; }
+  bool has_scales() const {
+    if (!is_fixed(plan.header->geometry.kv_form)) return op.key_scale == 0 && op.value_scale == 0;
+    return is_scale(op.key_scale) && is_scale(op.value_scale);
+  }
   bool heads() const {
     const Geometry& g = plan.header->geometry;
-    return op.rows == 0 && op.num_kv_heads == g.num_kv_heads && op.head_dim == g.head_dim && op.num_heads > 0 &&
+    return has_scales() && op.rows == 0 && op.num_kv_heads == g.num_kv_heads && op.head_dim == g.head_dim && op.num_heads > 0 &&
            op.num_heads < MAX_SIZE / MAX_HEAD_DIM && op.num_heads % op.num_kv_heads == 0 &&
            op.num_heads / op.num_kv_heads < 16384 && in_range(op.layer, 0, g.num_layers - 1) &&
            in_range(op.rope_dim, 0, op.head_dim) && op.rope_dim % 2 == 0 && in_range(op.pairs_neighbours, 0, 1) &&
@@ -161,7 +170,7 @@ struct Checker {
 
 bool is_right(const Geometry& g) {
   return in_range(g.num_layers, 1, 100000) && in_range(g.num_kv_heads, 1, 65536) && in_range(g.head_dim, 1, MAX_HEAD_DIM) &&
-         in_range(g.kv_form, 0, 2) && in_range(g.block_size, 16, 1024) && g.block_size % 16 == 0 && in_range(g.vocab_size, 1, MAX_SIZE);
+         (in_range(g.kv_form, 0, 2) || is_fixed(g.kv_form)) && in_range(g.block_size, 16, 1024) && g.block_size % 16 == 0 && in_range(g.vocab_size, 1, MAX_SIZE);
 }
 
 int64_t widened_panel_bytes(const WeightSpec& weight) {
@@ -187,6 +196,7 @@ int64_t block_bytes_of(const Geometry& g) { return head_bytes_of(g) * g.num_kv_h
 int64_t head_bytes_of(const Geometry& g) {
   const int64_t depth = up(g.head_dim, 16);
   if (g.kv_form == (int32_t)Form::int8) return g.block_size * (depth + 4);  // and a scale
+  if (is_fixed(g.kv_form)) return g.block_size * depth;
   return g.block_size * depth * (g.kv_form == (int32_t)Form::float32 ? 4 : 2);
 }
 

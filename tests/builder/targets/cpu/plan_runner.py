@@ -19,7 +19,13 @@ from plugins.embedding.reference import embedding
 from plugins.layer_norm.reference import layer_norm
 from plugins.linear.reference import activation, float_linear, gated, int8_linear
 from plugins.linear.spec import ACTIVATIONS
-from plugins.paged_attention.reference import round_keys_to_int8, round_to_int8, weigh
+from plugins.paged_attention.reference import (
+    round_keys_to_int8,
+    round_to_fp8,
+    round_to_int8,
+    round_to_int8_static,
+    weigh,
+)
 from plugins.quantize.reference import (
     quantize,
     quantize_dynamic,
@@ -31,7 +37,7 @@ from plugins.rms_norm.reference import rms_norm
 from plugins.rope.reference import rotate, rotate_neighbours
 
 HEADER, BUFFER, WEIGHT = struct.Struct("<8sI3i6i2q"), struct.Struct("<4ifi"), struct.Struct("<2q4i")
-OPERATION = struct.Struct("<16i2fif2i40x")
+OPERATION = struct.Struct("<16i2fif2i2f32x")
 NAMES = tuple(Operation.__dataclass_fields__)
 Array = NDArray[Any]
 
@@ -198,7 +204,11 @@ class PlanRunner:
 
     def _attention(self, op: dict[str, Any]) -> None:
         query, *pair = self.turned
-        key, value = (round_to(part) for round_to, part in zip(self.round_kv, pair, strict=True))
+        scales = op["key_scale"], op["value_scale"]
+        key, value = (
+            round_to(part, scale)
+            for round_to, part, scale in zip(self.round_kv, pair, scales, strict=True)
+        )
         group = op["num_heads"] // op["num_kv_heads"]
         key, value = np.repeat(key, group, axis=1), np.repeat(value, group, axis=1)
         scores = np.einsum("qhd,khd->hqk", query, key) * op["scale"]
@@ -221,9 +231,11 @@ def to_bfloat16(values: Array) -> Array:
     return rounded.astype(np.uint32).view(np.float32).astype(np.float64)
 
 
-ROUND: dict[str, tuple[Callable[[Array], Array], ...]] = {
-    "float32": (lambda keys: keys, lambda values: values),
-    "bfloat16": (to_bfloat16, to_bfloat16),
-    "int8": (round_keys_to_int8, round_to_int8),
+ROUND: dict[str, tuple[Callable[[Array, float], Array], ...]] = {
+    "float32": (lambda keys, _: keys,) * 2,
+    "bfloat16": (lambda heads, _: to_bfloat16(heads),) * 2,
+    "int8": (lambda keys, _: round_keys_to_int8(keys), lambda values, _: round_to_int8(values)),
+    "fp8": (round_to_fp8,) * 2,
+    "int8-static": (round_to_int8_static,) * 2,
 }
-"""How keys, and how values, are rounded, by the cache's type."""
+"""How keys, and how values, are rounded, by the cache's type; with the fixed scale of a layer."""
