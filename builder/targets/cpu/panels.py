@@ -22,6 +22,13 @@ SCALE_FACTOR = 4096.0
 weights up to 2,000, and down to 2e-6 of the largest."""
 BITS = {Form.FLOAT32: 32, Form.BFLOAT16: 16, Form.INT8: 8, Form.INT4: 4, Form.UINT4: 4}
 FLOATS = (Form.FLOAT32, Form.BFLOAT16)
+NIBBLES = (Form.INT4, Form.UINT4)
+LAYOUTS: dict[Form, tuple[type, int]] = {
+    Form.FLOAT32: (np.float32, 1),
+    Form.BFLOAT16: (ml_dtypes.bfloat16, 2),
+    Form.INT8: (np.int8, 4),
+}
+"""Types of numbers of 8 bits or more, and how many of one output lie together."""
 MIDDLE = 8
 """What int4 numbers are stored above."""
 
@@ -45,14 +52,19 @@ def padded_in(form: Form, group: int, size_in: int) -> int:
     return padded(size_in, {Form.FLOAT32: 1, Form.BFLOAT16: 32}.get(form, group))
 
 
-def panel_bytes(form: Form, group: int, size_in: int) -> int:
-    """Give the size of one panel; `size_in` is padded."""
+def sections(form: Form, group: int, size_in: int) -> tuple[int, ...]:
+    """Give the bytes of the parts of one panel, less what they are padded with; `size_in` is padded."""
     numbers = PANEL * size_in * BITS[form] // 8
     if form in FLOATS:
-        return numbers
+        return (numbers,)
     groups = size_in // group
-    zeros = padded(PANEL * groups, ALIGNMENT) if form == Form.UINT4 else 0
-    return numbers + padded(2 * PANEL * groups, ALIGNMENT) + zeros
+    zeros = (PANEL * groups,) if form == Form.UINT4 else ()
+    return (numbers, 2 * PANEL * groups, *zeros)
+
+
+def panel_bytes(form: Form, group: int, size_in: int) -> int:
+    """Give the size of one panel; `size_in` is padded."""
+    return sum(padded(size, ALIGNMENT) for size in sections(form, group, size_in))
 
 
 def to_panels(form: Form, group: int, parts: Parts) -> Bytes:
@@ -63,21 +75,56 @@ def to_panels(form: Form, group: int, parts: Parts) -> Bytes:
     """
     numbers, *rest = (_pad_rows(part, padded(len(part), PANEL)) for part in parts)
     size_in = padded_in(form, group, numbers.shape[1])
-    if form == Form.FLOAT32:
-        return _as_bytes(_by_outputs(_widened(numbers, size_in, np.float32), 1))
-    if form == Form.BFLOAT16:
-        return _as_bytes(_by_outputs(_widened(numbers, size_in, ml_dtypes.bfloat16), 2))
-    zeros = rest[1] if form == Form.UINT4 else None
-    if form == Form.INT8:
-        panels = _as_bytes(_by_outputs(_widened(numbers, size_in, np.int8), 4))
-    else:
-        panels = _as_bytes(_nibbles(numbers, zeros, size_in))
+    pieces = [_packed_numbers(form, numbers, rest, size_in)]
+    if rest:
+        pieces.append(_by_outputs(_halves(rest[0]), 1))
+    if form == Form.UINT4:
+        pieces.append(_by_outputs(rest[1].astype(np.uint8), 1))
+    if len(pieces) == 1:  # whose panels need no padding, and may be large
+        return _as_bytes(pieces[0])
     count = len(numbers) // PANEL
-    pieces = [panels.reshape(count, -1), _aligned(_halves(rest[0]), count)]
-    if zeros is not None:
-        pieces.append(_aligned(_by_outputs(zeros.astype(np.uint8), 1), count))
-    joined: Bytes = np.concatenate(pieces, axis=1).reshape(-1)
-    return joined
+    joined: Bytes = np.concatenate([_aligned(piece, count) for piece in pieces], axis=1)
+    return joined.reshape(-1)
+
+
+def from_panels(form: Form, group: int, data: Bytes, size_out: int, size_in: int) -> Parts:
+    """Give back the parts `[size_out, ...]` that were packed: what `to_panels` takes, without what was padded.
+
+    Scales are float32, as they were stored; numbers of 4 bits have 8.
+    """
+    width = padded_in(form, group, size_in)
+    sizes = sections(form, group, width)
+    panels = data.reshape(padded(size_out, PANEL) // PANEL, panel_bytes(form, group, width))
+    pieces, begin = [], 0
+    for size in sizes:
+        pieces.append(np.ascontiguousarray(panels[:, begin : begin + size]))
+        begin += padded(size, ALIGNMENT)
+    parts = [_unpacked_numbers(form, pieces[0], width)[:, :size_in]]
+    if len(pieces) > 1:
+        scales = _to_outputs(pieces[1].view(np.float16), width // group, 1)
+        parts.append(scales.astype(np.float32) / np.float32(SCALE_FACTOR))
+    if form == Form.UINT4:
+        parts.append(_to_outputs(pieces[2], width // group, 1))
+    if form == Form.INT4:
+        parts[0] = parts[0].view(np.int8) - np.int8(MIDDLE)
+    return tuple(np.ascontiguousarray(part[:size_out]) for part in parts)
+
+
+def _packed_numbers(
+    form: Form, numbers: NDArray[np.generic], rest: list[NDArray[np.generic]], size_in: int
+) -> NDArray[np.generic]:
+    if form in NIBBLES:
+        return _nibbles(numbers, rest[1] if form == Form.UINT4 else None, size_in)
+    dtype, together = LAYOUTS[form]
+    return _by_outputs(_widened(numbers, size_in, dtype), together)
+
+
+def _unpacked_numbers(form: Form, data: Bytes, size_in: int) -> NDArray[np.generic]:
+    if form not in NIBBLES:
+        dtype, together = LAYOUTS[form]
+        return _to_outputs(data.view(dtype), size_in, together)
+    eights = data.reshape(-1, size_in // 8, 1, PANEL, 4)
+    return _to_outputs(np.concatenate([eights & 15, eights >> 4], axis=2), size_in, 4)
 
 
 def _nibbles(
@@ -102,13 +149,19 @@ def _halves(scales: NDArray[np.generic]) -> NDArray[np.generic]:
         raise ValueError("a scale is too large or no number")
     if 0 < largest < half.smallest_normal:
         raise ValueError("all scales are too small")
-    return _by_outputs(stored.astype(np.float16), 1)
+    return stored.astype(np.float16)
 
 
 def _by_outputs(values: NDArray[np.generic], together: int) -> NDArray[np.generic]:
     """Turn `[out, n]` to `[panels, n / together, 16, together]`."""
     split = values.reshape(-1, PANEL, values.shape[1] // together, together)
     return np.ascontiguousarray(split.transpose(0, 2, 1, 3))
+
+
+def _to_outputs(values: NDArray[np.generic], size: int, together: int) -> NDArray[np.generic]:
+    """Turn `[panels, n / together, 16, together]`, of any shape, back to `[out, n]`."""
+    split = values.reshape(-1, size // together, PANEL, together).transpose(0, 2, 1, 3)
+    return split.reshape(-1, size)
 
 
 def _aligned(values: NDArray[np.generic], count: int) -> Bytes:
