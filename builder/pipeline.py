@@ -17,6 +17,7 @@ from builder import archs, limits, targets
 from builder.artifact import store
 from builder.artifact.config import KVGeometry, Limits, ModelConfig
 from builder.artifact.manifest import SCHEMA, EngineRecord, Manifest
+from builder.artifact.staging import staged
 from builder.artifact.step import RowAsks, StepTensors
 from builder.artifact.store import Artifact
 from builder.checkpoint.open import open_checkpoint
@@ -191,7 +192,7 @@ def build(
             f"{plan.estimate.disk_bytes >> 20}; free some space or choose another -o"
         )
     before = _states(plan)
-    with store.staged(destination) as folder:
+    with staged(destination) as folder:
         progress.stage("hash source", plan.checkpoint.source.num_bytes)
         source = record_source(plan.checkpoint.source, progress.advance)
         names = dict.fromkeys(name for _, name in plan.targets)

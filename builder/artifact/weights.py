@@ -60,7 +60,7 @@ def write_weights(
     with path.open("wb") as stream:
         stream.write(header)
         for weight in ordered:
-            values = np.ascontiguousarray(weight.read(), DTYPES[weight.dtype])
+            values = np.asarray(weight.read(), DTYPES[weight.dtype], order="C")
             assert values.shape == weight.shape, (
                 f"{weight.name}: {values.shape}, not {weight.shape}"
             )

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from builder import pipeline
-from builder.artifact.store import Artifact, staged
+from builder.artifact.staging import staged
+from builder.artifact.store import Artifact
 from builder.checkpoint.open import open_checkpoint
 from builder.errors import UnsupportedError, UserError
 from builder.limits import LimitOptions
