@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from builder.artifact.config import ELEMENT_BYTES, KVGeometry, Limits, ModelConfig
 from builder.errors import UserError
 from builder.quant import FORMATS, is_emulated
-from builder.quant.plan import FLOAT32, Precision
+from builder.quant.plan import Precision
 
 DEFAULT_BLOCK_SIZE = 16
 DEFAULT_NUM_SEQS = 32
@@ -113,8 +113,6 @@ def estimate(
     `ends` is the precision of head and embedding table where it is not the one that goes with the layers'; then nothing
     is rotated, so a tied head stays one with the table.
     """
-    if is_emulated(precision.name, target):
-        precision = Precision(FLOAT32)  # as which its numbers are stored
     rules = FORMATS.get(precision.name)
     is_rotated = ends is None and rules is not None and rules.IS_ROTATED
     if ends is None:
@@ -143,6 +141,8 @@ def _weight_bytes(precision: Precision, target: str) -> float:
         return ELEMENT_BYTES[precision.name]
     rules = FORMATS[precision.name]
     scale = SCALE_BYTES.get(target, 4) + rules.HAS_ZERO_POINTS
+    if is_emulated(precision.name, target):  # whose scales are stored exactly
+        scale = 4 if rules.SCALE == "FLOAT" else 1
     per_group: float = scale / precision.group if precision.group else 0
     return per_group + float(rules.BITS) / 8
 

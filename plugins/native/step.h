@@ -14,8 +14,9 @@ enum class OpCode : int32_t { embedding = 1, rms_norm = 2, linear = 3, append = 
 constexpr int32_t NUM_OP_CODES = 9;  // and none
 enum class Epilogue : int32_t { none = 0, add = 1, gate = 2, activate = 3 };
 enum class Activation : int32_t { silu = 0, gelu = 1, gelu_tanh = 2, relu = 3 };
-// e4m3: of rows alone, stored as the float32 numbers that they are with their scales multiplied in.
-enum class Form : int32_t { float32 = 0, bfloat16 = 1, int8 = 2, int4 = 3, uint4 = 4, e4m3 = 5 };
+// Rows of e4m3 are stored as the float32 numbers that they are with their scales multiplied in. Weights of e4m3, e2m1 and
+// widened_int8 are stored in their bits, with their scales, and multiplied with rows of float32 numbers.
+enum class Form : int32_t { float32 = 0, bfloat16 = 1, int8 = 2, int4 = 3, uint4 = 4, e4m3 = 5, e2m1 = 6, widened_int8 = 7 };
 enum class Rows : int32_t { tokens = 0, logit_rows = 1 };
 
 constexpr int32_t NOTHING = -1;  // for an optional buffer or weight
@@ -55,7 +56,7 @@ static_assert(sizeof(BufferSpec) == 16, "the file format of a plan");
 struct WeightSpec {
   int64_t offset, num_bytes;  // in the file of weights
   int32_t form;               // Form
-  int32_t group;              // inputs that share a scale; as many as share one in a row of the input, or a multiple
+  int32_t group;              // inputs that share a scale; of integers as many as share one in a row of the input, or a multiple
   int32_t size_out, size_in;  // as padded
 };
 static_assert(sizeof(WeightSpec) == 32, "the file format of a plan");

@@ -29,6 +29,15 @@ FORERUN_INLINE Floats load(const float* from) {
   return value;
 }
 FORERUN_INLINE void store(float* to, Floats value) { memcpy(to, &value, sizeof value); }
+FORERUN_INLINE Ints load_bytes(const uint8_t* from) {
+#if defined(__AVX512F__)
+  return (Ints)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)from));
+#else
+  Ints value;
+  for (int i = 0; i < LANES; i++) value[i] = from[i];
+  return value;
+#endif
+}
 FORERUN_INLINE Floats all(float value) { return value - Floats{}; }
 FORERUN_INLINE Ints all_ints(int32_t value) { return value - Ints{}; }
 

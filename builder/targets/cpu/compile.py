@@ -162,7 +162,7 @@ def _compute(graph: LoweredPlan) -> str:
     if names := _emulated(graph):
         rows = {b.form for b in graph.program.buffers if b.form == Form.E4M3}
         activations = "their activations rounded to E4M3 per token, " if rows else ""
-        return f"emulation of {' and '.join(names)}: exactly its weights, {activations}multiplied in float32; {attention}"
+        return f"emulation of {' and '.join(names)}: exactly its weights, stored in their bits and widened, {activations}multiplied in float32; {attention}"
     kinds = dict.fromkeys((w.form, w.group) for w in graph.weights if w.form != Form.FLOAT32)
     if not kinds:
         return "float32 throughout" if group.dtype == FLOAT32 else f"float32 weights; {attention}"

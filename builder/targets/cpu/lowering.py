@@ -76,6 +76,11 @@ class Lowering:
         if operand(node, 1).name != "token_ids":
             return  # the rows whose logits are wanted: taken by the norm before
         table = reading.matrix(operand(node, 0))
+        if table.form in panels.WIDENED:
+            raise UnsupportedError(
+                f"target cpu can't look up tokens in {table.name}, which is {table.precision}; supported for embedding "
+                "tables: float32, bfloat16, int8, int4, uint4"
+            )
         out = self._buffers.new(node.outputs[0], _floats(Rows.TOKENS, table.size_in))
         self._emit(
             Operation(

@@ -28,7 +28,7 @@ class Matrix:
     name: str
     form: Form
     group: int
-    """Inputs that share a scale; 0 for floats."""
+    """Inputs that share a scale; 0 for floats, and where a whole row shares one that is widened."""
     size_out: int
     size_in: int
     read: Callable[[], Parts]
@@ -52,6 +52,8 @@ class Matrix:
         """Form and group of the rows that are multiplied with this weight."""
         if self.rounds_rows:
             return Form.E4M3, 0
+        if self.form in panels.WIDENED:
+            return Form.FLOAT32, 0
         if self.form in panels.FLOATS:
             return self.form, 0
         return Form.INT8, self.group if self.group <= MOST_ACTIVATIONS else MOST_ACTIVATIONS

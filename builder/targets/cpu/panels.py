@@ -3,8 +3,15 @@
 float32: numbers `[in][16]`. bfloat16: `[in / 2][16][2]`. int8: numbers `[in / 4][16][4]`, then scales `[groups][16]` in
 half precision. int4 and uint4: bytes `[in / 8][16][4]`, a byte holding a number of the first four inputs of its eight in
 its lower half and one of the last four in its upper half, both from 0 to 15; then scales as int8 has them, then, of uint4,
-zero points `[groups][16]` in a byte each (8 for int4, not stored). Scales and zero points are padded to 64 bytes, outputs
-to 16, inputs to whole groups (bfloat16: to 32); what is padded stands for zero.
+zero points `[groups][16]` in a byte each (8 for int4, not stored).
+
+Forms that are widened to float32 have their exact scales. E4M3 and widened int8: numbers `[in][16]`, then float32 scales
+`[groups][16]`; a group of 0 is the whole row. E2M1: numbers as int4 has them, then scales `[groups][16]` in a byte each, of
+groups of 32 E8M0, of groups of 16 E4M3; behind the latter float32 factors `[16]`, by which all scales of an output are
+multiplied.
+
+Each part is padded to 64 bytes, outputs to 16, inputs of integers and E2M1 to whole groups (of bfloat16 to 32); what is
+padded stands for zero.
 """
 
 from typing import Any
@@ -13,6 +20,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from builder.checkpoint.groups import num_groups
+from builder.quant.floats import E2M1, E4M3, E8M0
 from builder.targets.cpu.plan import Form
 
 PANEL = 16
@@ -20,26 +29,32 @@ ALIGNMENT = 64
 SCALE_FACTOR = 4096.0
 """Stored scales are multiplied by this power of two, so that half precision holds them with 11 bits: scales of
 weights up to 2,000, and down to 2e-6 of the largest."""
-BITS = {Form.FLOAT32: 32, Form.BFLOAT16: 16, Form.INT8: 8, Form.INT4: 4, Form.UINT4: 4}
 FLOATS = (Form.FLOAT32, Form.BFLOAT16)
-NIBBLES = (Form.INT4, Form.UINT4)
+WIDENED = (Form.E4M3, Form.E2M1, Form.WIDENED_INT8)
+"""Kept in their bits, and multiplied as the float32 numbers that they stand for."""
+NIBBLES = (Form.INT4, Form.UINT4, Form.E2M1)
 LAYOUTS: dict[Form, tuple[type, int]] = {
     Form.FLOAT32: (np.float32, 1),
     Form.BFLOAT16: (ml_dtypes.bfloat16, 2),
     Form.INT8: (np.int8, 4),
+    Form.E4M3: (E4M3, 1),
+    Form.WIDENED_INT8: (np.int8, 1),
 }
 """Types of numbers of 8 bits or more, and how many of one output lie together."""
+FACTOR_GROUP = 16
+"""Of E2M1: whose scales are E4M3, and have a factor."""
 MIDDLE = 8
 """What int4 numbers are stored above."""
 
 Bytes = NDArray[np.uint8]
 Parts = tuple[NDArray[np.generic], ...]
-"""Numbers `[out, in]`; of integers also scales `[out, groups]`; of uint4 also zero points `[out, groups]`."""
+"""Numbers `[out, in]`; but for floats also scales `[out, groups]`; of uint4 also zero points `[out, groups]`, of E2M1 in
+groups of 16 also factors `[out, 1]`."""
 
 
 def stored_scale(form: Form) -> float:
     """Give what the results of a weight are multiplied by, to undo the factor of its stored scales."""
-    return 1.0 if form in FLOATS else 1.0 / SCALE_FACTOR
+    return 1.0 if form in (*FLOATS, *WIDENED) else 1.0 / SCALE_FACTOR
 
 
 def padded(size: int, multiple: int) -> int:
@@ -49,17 +64,22 @@ def padded(size: int, multiple: int) -> int:
 
 def padded_in(form: Form, group: int, size_in: int) -> int:
     """Give the inputs of a packed weight."""
+    if form in WIDENED:
+        return size_in  # as many as its rows have; E2M1 has room for whole groups all the same
     return padded(size_in, {Form.FLOAT32: 1, Form.BFLOAT16: 32}.get(form, group))
 
 
 def sections(form: Form, group: int, size_in: int) -> tuple[int, ...]:
     """Give the bytes of the parts of one panel, less what they are padded with; `size_in` is padded."""
-    numbers = PANEL * size_in * BITS[form] // 8
-    if form in FLOATS:
-        return (numbers,)
-    groups = size_in // group
-    zeros = (PANEL * groups,) if form == Form.UINT4 else ()
-    return (numbers, 2 * PANEL * groups, *zeros)
+    if form in NIBBLES:
+        numbers = PANEL * padded(size_in, group) // 2
+    else:
+        numbers = PANEL * size_in * np.dtype(LAYOUTS[form][0]).itemsize
+    groups = num_groups(size_in, group)
+    counts = (groups, 1 if form == Form.E2M1 else groups)
+    types = _part_types(form, group)
+    rest = (PANEL * n * kind.itemsize for n, kind in zip(counts, types, strict=False))
+    return (numbers, *rest)
 
 
 def panel_bytes(form: Form, group: int, size_in: int) -> int:
@@ -71,16 +91,17 @@ def to_panels(form: Form, group: int, parts: Parts) -> Bytes:
     """Pack a weight.
 
     Raises:
-        ValueError: its scales are too large or all too small for their half precision, or no numbers.
+        ValueError: its scales are too large or all too small for their half precision, or something is no number.
     """
     numbers, *rest = (_pad_rows(part, padded(len(part), PANEL)) for part in parts)
-    size_in = padded_in(form, group, numbers.shape[1])
-    pieces = [_packed_numbers(form, numbers, rest, size_in)]
-    if rest:
-        pieces.append(_by_outputs(_halves(rest[0]), 1))
-    if form == Form.UINT4:
-        pieces.append(_by_outputs(rest[1].astype(np.uint8), 1))
-    if len(pieces) == 1:  # whose panels need no padding, and may be large
+    if form in WIDENED:
+        _refuse_no_numbers(numbers, *rest)
+    elif rest:
+        rest[0] = _halves(rest[0])
+    pieces = [_packed_numbers(form, group, numbers, rest)]
+    for part, dtype in zip(rest, _part_types(form, group), strict=True):
+        pieces.append(_by_outputs(part.astype(dtype, copy=False), 1))
+    if not rest:  # panels of floats need no padding, and may be large
         return _as_bytes(pieces[0])
     count = len(numbers) // PANEL
     joined: Bytes = np.concatenate([_aligned(piece, count) for piece in pieces], axis=1)
@@ -90,52 +111,74 @@ def to_panels(form: Form, group: int, parts: Parts) -> Bytes:
 def from_panels(form: Form, group: int, data: Bytes, size_out: int, size_in: int) -> Parts:
     """Give back the parts `[size_out, ...]` that were packed: what `to_panels` takes, without what was padded.
 
-    Scales are float32, as they were stored; numbers of 4 bits have 8.
+    Scales of integers are float32, as they were stored; integers of 4 bits have 8.
     """
     width = padded_in(form, group, size_in)
-    sizes = sections(form, group, width)
     panels = data.reshape(padded(size_out, PANEL) // PANEL, panel_bytes(form, group, width))
     pieces, begin = [], 0
-    for size in sizes:
+    for size in sections(form, group, width):
         pieces.append(np.ascontiguousarray(panels[:, begin : begin + size]))
         begin += padded(size, ALIGNMENT)
-    parts = [_unpacked_numbers(form, pieces[0], width)[:, :size_in]]
-    if len(pieces) > 1:
-        scales = _to_outputs(pieces[1].view(np.float16), width // group, 1)
-        parts.append(scales.astype(np.float32) / np.float32(SCALE_FACTOR))
-    if form == Form.UINT4:
-        parts.append(_to_outputs(pieces[2], width // group, 1))
-    if form == Form.INT4:
-        parts[0] = parts[0].view(np.int8) - np.int8(MIDDLE)
+    parts = [_unpacked_numbers(form, group, pieces[0], width)[:, :size_in]]
+    for piece, dtype in zip(pieces[1:], _part_types(form, group), strict=True):
+        values = piece.view(dtype)
+        parts.append(_to_outputs(values, values.shape[1] // PANEL, 1))
+    if len(parts) > 1 and form not in WIDENED:
+        parts[1] = parts[1].astype(np.float32) / np.float32(SCALE_FACTOR)
     return tuple(np.ascontiguousarray(part[:size_out]) for part in parts)
 
 
+def _part_types(form: Form, group: int) -> tuple[np.dtype[Any], ...]:
+    """Give the stored types of what comes behind the numbers."""
+    types: dict[Form, tuple[type, ...]] = {
+        Form.FLOAT32: (),
+        Form.BFLOAT16: (),
+        Form.UINT4: (np.float16, np.uint8),
+        Form.E4M3: (np.float32,),
+        Form.E2M1: (E4M3, np.float32) if group == FACTOR_GROUP else (E8M0,),
+        Form.WIDENED_INT8: (np.float32,),
+    }
+    return tuple(np.dtype(name) for name in types.get(form, (np.float16,)))
+
+
+def _refuse_no_numbers(*parts: NDArray[np.generic]) -> None:
+    for part in parts:
+        if part.dtype != E2M1 and not np.isfinite(part).all():
+            raise ValueError("a number or a scale is none")
+
+
 def _packed_numbers(
-    form: Form, numbers: NDArray[np.generic], rest: list[NDArray[np.generic]], size_in: int
+    form: Form, group: int, numbers: NDArray[np.generic], rest: list[NDArray[np.generic]]
 ) -> NDArray[np.generic]:
     if form in NIBBLES:
-        return _nibbles(numbers, rest[1] if form == Form.UINT4 else None, size_in)
+        return _nibbles(form, numbers, rest, padded(numbers.shape[1], group))
     dtype, together = LAYOUTS[form]
-    return _by_outputs(_widened(numbers, size_in, dtype), together)
+    return _by_outputs(_widened(numbers, padded_in(form, group, numbers.shape[1]), dtype), together)
 
 
-def _unpacked_numbers(form: Form, data: Bytes, size_in: int) -> NDArray[np.generic]:
+def _unpacked_numbers(form: Form, group: int, data: Bytes, size_in: int) -> NDArray[np.generic]:
     if form not in NIBBLES:
         dtype, together = LAYOUTS[form]
         return _to_outputs(data.view(dtype), size_in, together)
-    eights = data.reshape(-1, size_in // 8, 1, PANEL, 4)
-    return _to_outputs(np.concatenate([eights & 15, eights >> 4], axis=2), size_in, 4)
+    width = padded(size_in, group)
+    eights = data.reshape(-1, width // 8, 1, PANEL, 4)
+    codes = _to_outputs(np.concatenate([eights & 15, eights >> 4], axis=2), width, 4)
+    if form == Form.INT4:
+        return codes.view(np.int8) - np.int8(MIDDLE)
+    return codes.view(E2M1) if form == Form.E2M1 else codes
 
 
 def _nibbles(
-    numbers: NDArray[np.generic], zeros: NDArray[np.generic] | None, size_in: int
+    form: Form, numbers: NDArray[np.generic], rest: list[NDArray[np.generic]], size_in: int
 ) -> Bytes:
     """Give bytes `[panels, in / 8, 16, 4]`."""
+    if form == Form.E2M1:
+        numbers = numbers.view(np.uint8)
     lifted = _widened(numbers, size_in, np.int8)
-    if zeros is None:
+    if form == Form.INT4:
         lifted += MIDDLE
-    else:  # padding stands for zero, so it is the zero point
-        lifted[:, numbers.shape[1] :] = zeros[:, -1:].astype(np.int8)
+    if form == Form.UINT4:  # padding stands for zero, so it is the zero point
+        lifted[:, numbers.shape[1] :] = rest[1][:, -1:].astype(np.int8)
     eights = lifted.view(np.uint8).reshape(-1, PANEL, size_in // 8, 2, 4).transpose(0, 2, 3, 1, 4)
     joined: Bytes = (eights[:, :, 0] | (eights[:, :, 1] << 4)).astype(np.uint8, copy=False)
     return joined

@@ -12,7 +12,7 @@ from enum import IntEnum
 from builder.errors import ArtifactError
 
 MAGIC = b"FORERUNP"
-VERSION = 3
+VERSION = 4
 NOTHING = -1
 """For an optional buffer or weight."""
 _HEADER = struct.Struct("<8sI3i6i2q")
@@ -61,7 +61,10 @@ class Form(IntEnum):
     INT4 = 3
     UINT4 = 4
     E4M3 = 5
-    """Of rows alone: float32 numbers, rounded to E4M3 times a scale of the row."""
+    """Of rows: float32 numbers, rounded to E4M3 times a scale of the row. Of weights: their bits."""
+    E2M1 = 6
+    WIDENED_INT8 = 7
+    """Of weights, which are multiplied in float32 and not as integers."""
 
 
 class Rows(IntEnum):
@@ -95,7 +98,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class WeightRange:
-    """A packed weight in the file of weights; sizes are as padded, a group is one of its input's or several."""
+    """A packed weight in the file of weights; sizes are as padded, a group of integers is one of its input's or several."""
 
     offset: int
     num_bytes: int

@@ -27,8 +27,11 @@ FORMS = {
 }
 """Stored precision of a weight by its element type."""
 
-EMULATED = (ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT4E2M1)
-"""Element types that are widened to float32, which holds their numbers times their scales."""
+EMULATED = {ir.DataType.FLOAT8E4M3FN: Form.E4M3, ir.DataType.FLOAT4E2M1: Form.E2M1}
+"""Stored precision of a weight that is multiplied in float32, by its element type."""
+
+SCALES_OF_E2M1 = {16: ir.DataType.FLOAT8E4M3FN, 32: ir.DataType.FLOAT8E8M0}
+"""Types of the scales of E2M1, by the group that shares one."""
 
 GELUS = {"none": Activation.GELU, "tanh": Activation.GELU_TANH}
 """Kinds of GELU, by the value of ONNX's attribute `approximate`."""
@@ -78,7 +81,11 @@ def matrix(value: ir.Value, *, rounds: bool = False) -> Matrix:
 
 
 def _emulated(node: ir.Node, packed: ir.Value, *, rounds: bool) -> Matrix:
-    """Describe a weight whose numbers are widened to float32."""
+    """Describe a weight whose numbers are widened to float32 when they are multiplied.
+
+    Raises:
+        UnsupportedError: it has scales that no kernel reads.
+    """
     scale = operand(node, 1)
     maker = scale.producer()
     stored = scale if maker is None else operand(maker, 0)
@@ -87,28 +94,29 @@ def _emulated(node: ir.Node, packed: ir.Value, *, rounds: bool) -> Matrix:
     emulates = name_of(packed.dtype.name, stored.dtype.name, rounds_rows=rounds)
     name = str(packed.name).removesuffix(".packed")
     size_out, size_in = sizes(packed)
+    group = node.attributes.get_int("block_size", 0)
+    form = EMULATED[packed.dtype]
+    wanted = SCALES_OF_E2M1.get(group) if form == Form.E2M1 else ir.DataType.FLOAT
+    if stored.dtype != wanted:
+        raise UnsupportedError(
+            f"target cpu can't multiply by {name}: it is {form.name} with {stored.dtype.name} scales per {group or 'channel'}"
+        )
 
     def read() -> Parts:
-        return (widened(node),)
+        parts = [numbers(packed), _per_output(numbers(stored), size_out)]
+        if form == Form.E2M1 and stored.dtype == ir.DataType.FLOAT8E4M3FN:
+            assert maker is not None
+            parts.append(_per_output(numbers(operand(maker, 1)).astype(np.float32), size_out))
+        return tuple(parts)
 
-    return Matrix(name, Form.FLOAT32, 0, size_out, size_in, read, emulates, rounds)
+    return Matrix(name, form, group, size_out, size_in, read, emulates, rounds)
 
 
-def widened(node: ir.Node) -> NDArray[np.float32]:
-    """Compute a DequantizeLinear or a Cast of weights as ONNX defines it, in float32."""
-    values = numbers(operand(node, 0)).astype(np.float32)
-    if node.op_type == "Cast":
-        return values
-    scale = operand(node, 1)
-    maker = scale.producer()
-    factors = widened(maker) if maker is not None else numbers(scale).astype(np.float32)
-    if factors.ndim == 1:  # one of an output
-        factors = factors[:, None]
-    elif factors.ndim:
-        group = node.attributes.get_int("block_size", 0)
-        factors = np.repeat(factors, group, axis=1)[:, : values.shape[1]]
-    product: NDArray[np.float32] = values * factors
-    return product
+def _per_output(scales: NDArray[np.generic], size_out: int) -> NDArray[np.generic]:
+    """Give scales `[out, groups]`, where one may be of the whole tensor or of an output."""
+    if scales.size == 1:
+        return np.full((size_out, 1), scales.ravel()[0], scales.dtype)
+    return scales.reshape(size_out, -1)
 
 
 @dataclass(frozen=True, slots=True)

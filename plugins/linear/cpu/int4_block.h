@@ -22,14 +22,7 @@ struct Int4Factors {
   FORERUN_INLINE_MEMBER const uint16_t* weight_scales(int panel) const { return (const uint16_t*)(weights(panel) + scales_at()); }
   FORERUN_INLINE_MEMBER Ints zeros(int panel, int64_t index) const {
     if (!has_zeros) return all_ints(8);
-    const uint8_t* from = (const uint8_t*)weights(panel) + zeros_at() + 16 * index;
-#if defined(__AVX512F__)
-    return (Ints)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)from));
-#else
-    Ints value;
-    for (int i = 0; i < LANES; i++) value[i] = from[i];
-    return value;
-#endif
+    return load_bytes((const uint8_t*)weights(panel) + zeros_at() + 16 * index);
   }
 };
 

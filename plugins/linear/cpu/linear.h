@@ -4,6 +4,7 @@
 #include "plugins/linear/cpu/bfloat16_block.h"
 #include "plugins/linear/cpu/float_block.h"
 #include "plugins/linear/cpu/int4_block.h"
+#include "plugins/linear/cpu/widened_block.h"
 #include "plugins/native/step.h"
 
 namespace FORERUN_ISA {
@@ -17,16 +18,27 @@ using forerun::Step;
 
 constexpr int MAX_CHUNK_PANELS = 32;
 constexpr int64_t RESULT_BYTES = 4 * 16 * 16 * MAX_CHUNK_PANELS, UNPACKED_BYTES = forerun::SCRATCH_BYTES - RESULT_BYTES;
-// From so many rows on, 4-bit weights are faster unpacked once than read as they are for every four (measured).
+// From so many rows on, weights are faster unpacked once than read as they are for every four (measured): 4-bit integers,
 #if defined(__AMX_INT8__)
 constexpr int64_t LEAST_UNPACKED_ROWS = 9;
 #else
 constexpr int64_t LEAST_UNPACKED_ROWS = 17;
 #endif
+constexpr int64_t LEAST_WIDENED_ROWS = 9;  // and those that are widened
 constexpr int CHUNK_ROWS = 256;  // a unit reads its panels once from memory and uses them for this many rows
 
 FORERUN_INLINE bool is_4_bits(const forerun::WeightSpec& weight) {
   return (Form)weight.form == Form::int4 || (Form)weight.form == Form::uint4;
+}
+
+FORERUN_INLINE bool is_widened(const forerun::WeightSpec& weight) {
+  return (Form)weight.form == Form::e4m3 || (Form)weight.form == Form::e2m1 || (Form)weight.form == Form::widened_int8;
+}
+
+// Bytes of a panel that is unpacked: int8 takes 17 for each input at most, and padding; 0 for weights that never are.
+FORERUN_INLINE int64_t most_unpacked_bytes(const forerun::WeightSpec& weight) {
+  if (is_widened(weight)) return 64 * (int64_t)weight.size_in;
+  return is_4_bits(weight) ? 17 * (int64_t)weight.size_in + 64 : 0;
 }
 
 struct LinearUnits {
@@ -48,9 +60,10 @@ static LinearUnits linear_units(const Step& step, const Operation& op) {
   // About 12 units for each thread: few enough that taking one costs nothing, enough to even out a busy neighbour.
   const int32_t wanted = num_panels * (units.num_runs ? units.num_runs : 1) / (12 * step.num_threads);
   units.panels = (int32_t)round_up(wanted < 2 ? 2 : wanted, least);
-  // Of 4-bit weights no more than can be unpacked; int8 panels take 17 bytes per input at most, and padding.
-  const int32_t unpacked = (int32_t)(UNPACKED_BYTES / (17 * (int64_t)step.weights[op.weight].size_in + 64)) / least * least;
-  if (is_4_bits(step.weights[op.weight]) && units.panels > unpacked && unpacked) units.panels = unpacked;
+  if (const int64_t bytes = most_unpacked_bytes(step.weights[op.weight])) {  // no more than can be unpacked
+    const int32_t unpacked = (int32_t)(UNPACKED_BYTES / bytes) / least * least;
+    if (units.panels > unpacked && unpacked) units.panels = unpacked;
+  }
   if (units.panels > MAX_CHUNK_PANELS) units.panels = MAX_CHUNK_PANELS;
   units.rows = units.num_runs ? (int32_t)round_up((rows + units.num_runs - 1) / units.num_runs, 16) : 0;
   units.num_chunks = (num_panels + units.panels - 1) / units.panels;
@@ -143,45 +156,66 @@ struct LinearSource {
   const forerun::WeightSpec* weight;
   const char* panels;  // the unit's first
   int32_t num_panels;
-  bool is_unpacked;  // 4-bit weights that now lie there as int8
+  bool is_unpacked;  // weights that now lie there as int8, or as float32
 
-  FORERUN_INLINE_MEMBER bool is_nibbles() const { return !is_unpacked && is_4_bits(*weight); }
+  FORERUN_INLINE_MEMBER Form form() const {
+    if (!is_unpacked) return (Form)weight->form;
+    return is_widened(*weight) ? Form::float32 : Form::int8;
+  }
   FORERUN_INLINE_MEMBER Int8Factors integers(int64_t row) const {
     const QuantizedBlock layout{in->spec.width, in->spec.group};
     return {in->data + row / BLOCK_ROWS * layout.num_bytes(), layout, panels, weight->group};
   }
   FORERUN_INLINE_MEMBER int64_t panel_bytes() const {
-    if ((Form)weight->form == Form::float32) return 64 * (int64_t)weight->size_in;
-    if ((Form)weight->form == Form::bfloat16) return 32 * (int64_t)weight->size_in;
-    return is_nibbles() ? nibbles(0).panel_bytes() : integers(0).panel_bytes();
+    switch (form()) {
+      case Form::float32: return 64 * (int64_t)weight->size_in;
+      case Form::bfloat16: return 32 * (int64_t)weight->size_in;
+      case Form::int8: return integers(0).panel_bytes();
+      case Form::int4:
+      case Form::uint4: return nibbles(0).panel_bytes();
+      case Form::e4m3:
+      case Form::e2m1:
+      case Form::widened_int8: break;
+    }
+    return widened(0).weights.panel_bytes();
+  }
+  FORERUN_INLINE_MEMBER const float* floats(int64_t row) const { return (const float*)(in->data + row * in->row_bytes); }
+  FORERUN_INLINE_MEMBER WidenedFactors widened(int64_t row) const {
+    const int64_t group = weight->group ? weight->group : weight->size_in;
+    return {floats(row), in->row_bytes / 4, {panels, weight->size_in, group, (Form)weight->form == Form::e2m1}};
   }
   FORERUN_INLINE_MEMBER Int4Factors nibbles(int64_t row) const { return {integers(row), (Form)weight->form == Form::uint4}; }
 };
 
-// Points a source at the panels from `first` on; unpacks 4-bit ones if they are used for many rows and there is room.
+// Points a source at the panels from `first` on; unpacks them if they are used for many rows and there is room.
 static LinearSource linear_source(const Step& step, const Operation& op, int32_t first, int32_t num_panels, int64_t rows, char* room) {
   const auto& weight = step.weights[op.weight];
   LinearSource source{&step.buffers[op.in], &weight, step.weight(op.weight), num_panels, false};
   source.panels += first * source.panel_bytes();
-  if (!source.is_nibbles() || rows < LEAST_UNPACKED_ROWS) return source;
-  const Int4Factors factors = source.nibbles(0);
-  if (num_panels * factors.rows.panel_bytes() > UNPACKED_BYTES) return source;
-  unpack_int4(factors, num_panels, room);
+  const int64_t bytes = most_unpacked_bytes(weight);
+  if (!bytes || num_panels * bytes > UNPACKED_BYTES) return source;
+  if (rows < (is_widened(weight) ? LEAST_WIDENED_ROWS : LEAST_UNPACKED_ROWS)) return source;
+  if (is_widened(weight))
+    widened_kernels(weight).widen(source.widened(0).weights, num_panels, (float*)room);
+  else
+    unpack_int4(source.nibbles(0), num_panels, room);
   source.panels = room, source.is_unpacked = true;
   return source;
 }
 
 static void linear_block(const LinearSource& source, int64_t row, int rows, float* out) {
-  const char* data = source.in->data + row * source.in->row_bytes;
-  const int64_t size_in = source.weight->size_in, stride = 16 * source.num_panels;
-  if (source.is_nibbles())
-    int4_block(source.nibbles(row), rows, source.num_panels, out, stride);
-  else if ((Form)source.weight->form == Form::float32)
-    float_block({(const float*)data, source.in->row_bytes / 4, (const float*)source.panels, size_in}, rows, source.num_panels, out, stride);
-  else if ((Form)source.weight->form == Form::bfloat16)
-    bfloat16_block({data, source.in->row_bytes, source.panels, size_in}, rows, source.num_panels, out, stride);
-  else
-    int8_block(source.integers(row), rows, source.num_panels, out, stride);
+  const int64_t size_in = source.weight->size_in, row_bytes = source.in->row_bytes, stride = 16 * source.num_panels;
+  const int count = source.num_panels;
+  switch (source.form()) {
+    case Form::float32: return float_block({source.floats(row), row_bytes / 4, (const float*)source.panels, size_in}, rows, count, out, stride);
+    case Form::bfloat16: return bfloat16_block({source.in->data + row * row_bytes, row_bytes, source.panels, size_in}, rows, count, out, stride);
+    case Form::int8: return int8_block(source.integers(row), rows, count, out, stride);
+    case Form::int4:
+    case Form::uint4: return int4_block(source.nibbles(row), rows, count, out, stride);
+    case Form::e4m3:
+    case Form::e2m1:
+    case Form::widened_int8: return widened_kernels(*source.weight).block(source.widened(row), rows, count, out, stride);
+  }
 }
 
 static void linear_run(const Step& step, const Operation& op, int32_t unit, char* scratch) {

@@ -16,6 +16,8 @@ bool in_range(int64_t value, int64_t least, int64_t most) { return least <= valu
 bool is_group(int32_t group) { return group == 32 || group == 64 || group == 128 || group == 256; }
 bool is_integer(int32_t form) { return in_range(form, (int32_t)Form::int8, (int32_t)Form::uint4); }
 bool is_float(int32_t form) { return in_range(form, (int32_t)Form::float32, (int32_t)Form::bfloat16); }
+// Whether a weight is kept in fewer bits than the float32 numbers that it is multiplied as.
+bool is_widened(int32_t form) { return in_range(form, (int32_t)Form::e4m3, (int32_t)Form::widened_int8); }
 
 // A row of float32 numbers, whatever they were rounded to.
 bool has_wide_numbers(int32_t form) { return form == (int32_t)Form::float32 || form == (int32_t)Form::e4m3; }
@@ -32,6 +34,8 @@ bool is_right(const WeightSpec& weight, int64_t weights_bytes) {
   if (!in_range(weight.size_out, 1, MAX_SIZE) || !in_range(weight.size_in, 1, MAX_SIZE)) return false;
   if (weight.form == (int32_t)Form::bfloat16 && weight.size_in % 32) return false;
   if (is_float(weight.form)) return weight.group == 0;
+  if (weight.form == (int32_t)Form::e2m1) return weight.group == 16 || weight.group == 32;
+  if (is_widened(weight.form)) return weight.group == 0 || (weight.group >= 16 && weight.group % 16 == 0);
   return is_integer(weight.form) && weight.group >= 32 && weight.group % 32 == 0 && weight.size_in % weight.group == 0;
 }
 
@@ -56,7 +60,7 @@ struct Checker {
   }
 
   bool embedding() const {
-    return op.rows == 0 && has_rows(op.out, 0) && is_packed(op.weight) && is_float(op.out, op.size_out) &&
+    return op.rows == 0 && has_rows(op.out, 0) && is_packed(op.weight) && is_float(op.out, op.size_out) && !is_widened(weight(op.weight).form) &&
            in_range(op.size_out, 1, weight(op.weight).size_in) &&
            weight(op.weight).size_out >= plan.header->geometry.vocab_size;
   }
@@ -69,8 +73,8 @@ struct Checker {
   // A float row may be wider than the weight; quantized rows lie in blocks that the width decides.
   static bool takes(const WeightSpec& w, const BufferSpec& in) {
     if (is_integer(w.form)) return in.form == (int32_t)Form::int8 && in.width == w.size_in && w.group % in.group == 0;
-    const bool fits = in.form == w.form || (has_wide_numbers(in.form) && has_wide_numbers(w.form));
-    return fits && in.width >= w.size_in;
+    const bool is_wide = w.form == (int32_t)Form::float32 || is_widened(w.form);
+    return (is_wide ? has_wide_numbers(in.form) : in.form == w.form) && in.width >= w.size_in;
   }
   bool linear() const {
     if (!is_packed(op.weight) || !has_rows(op.in, op.rows) || !has_rows(op.out, op.rows)) return false;
@@ -145,6 +149,12 @@ bool is_right(const Geometry& g) {
          in_range(g.kv_form, 0, 2) && in_range(g.block_size, 16, 1024) && g.block_size % 16 == 0 && in_range(g.vocab_size, 1, MAX_SIZE);
 }
 
+int64_t widened_panel_bytes(const WeightSpec& weight) {
+  const int64_t group = weight.group ? weight.group : weight.size_in, groups = (weight.size_in + group - 1) / group;
+  if (weight.form != (int32_t)Form::e2m1) return up(16 * (int64_t)weight.size_in, 64) + 64 * groups;
+  return 8 * group * groups + up(16 * groups, 64) + (weight.group == 16 ? 64 : 0);
+}
+
 }  // namespace
 
 int64_t num_positions_of(const Plan& plan) {
@@ -173,6 +183,7 @@ int64_t row_bytes_of(const BufferSpec& buffer) {
 
 int64_t panel_weight_bytes(const WeightSpec& weight) {
   const int64_t panels = up(weight.size_out, 16) / 16;
+  if (is_widened(weight.form)) return panels * widened_panel_bytes(weight);
   if (is_float(weight.form)) return panels * (weight.form == (int32_t)Form::float32 ? 64 : 32) * weight.size_in;
   const int64_t groups = weight.size_in / weight.group, scales = up(32 * groups, 64);
   if (weight.form == (int32_t)Form::int8) return panels * (16 * (int64_t)weight.size_in + scales);
