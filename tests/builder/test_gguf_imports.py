@@ -20,7 +20,7 @@ LAST_OF_THE_LAYERS = -2
 """Linear operation before the head: the down projection of the last layer."""
 
 
-@pytest.mark.parametrize(("stored", "form"), [("Q8_0", "int8"), ("Q4_0", "int4")])
+@pytest.mark.parametrize(("stored", "form"), [("Q8_0", "int8"), ("Q5_0", "int8"), ("Q4_0", "int4")])
 def test_blocks_become_the_engines_numbers(stored: str, form: str, tmp_path: Path) -> None:
     model = tiny_gguf(tmp_path / "m.gguf", stored=stored)
     built = compile_model(model, tmp_path / "a")
@@ -37,9 +37,9 @@ def test_blocks_become_the_engines_numbers(stored: str, form: str, tmp_path: Pat
 
 
 def test_a_table_in_other_blocks_is_rounded_and_the_plan_says_so(tmp_path: Path) -> None:
-    model = tiny_gguf(tmp_path / "m.gguf", stored="Q4_0", kinds={"token_embd.weight": "Q5_0"})
+    model = tiny_gguf(tmp_path / "m.gguf", stored="Q4_0", kinds={"token_embd.weight": "Q5_1"})
     plan = pipeline.plan(CompileRequest(str(model)))
-    assert "model.embed_tokens.weight is Q5_0, which is rounded to int8-g32" in plan.notes
+    assert "model.embed_tokens.weight is Q5_1, which is rounded to int8-g32" in plan.notes
     built = compile_model(model, tmp_path / "a")
     assert built.manifest.engines[0].realized["model.embed_tokens.weight"] == "int8"
 

@@ -15,7 +15,7 @@ from builder.artifact.store import Artifact
 from builder.checkpoint.groups import CHANNEL, num_groups
 from builder.checkpoint.sources.safetensors_file import read_safetensors
 from builder.checkpoint.tensors import Tensor
-from builder.errors import ArtifactError, UnsupportedError
+from builder.errors import ArtifactError
 from builder.quant import FORMATS
 from builder.quant.groups import Parts
 from builder.targets.cpu import panels, plan
@@ -45,7 +45,6 @@ def held_weights(
 
     Raises:
         ArtifactError: plan and weights don't go together.
-        UnsupportedError: some are held in other numbers than those of their format.
     """
     places, operations = plan.decode(artifact.path(engine.path).read_bytes())
     tensors = read_safetensors(artifact.path(weights_of(engine)))
@@ -74,12 +73,8 @@ def _held(stored: _Stored, shapes: Mapping[str, Shape], engine: EngineRecord) ->
     for index, name in enumerate(stored.names):
         shape, place = shapes[name], stored.place
         precision = engine.realized.get(name, place.form.name.lower())
-        if precision in engine.emulated and place.form == Form.FLOAT32:
-            raise UnsupportedError(
-                f"the cpu engine holds {name} widened to float32, in which the scales of {precision} are lost"
-            )
-        group = place.group if place.form not in panels.FLOATS else 0
-        if group not in FORMATS[precision].GROUPS if precision in FORMATS else False:
+        group = place.group
+        if precision in FORMATS and group not in FORMATS[precision].GROUPS:
             group = CHANNEL
         rows = _rows_of(index, stored, first, shape[0])
         found.append(
@@ -110,6 +105,9 @@ def _reading(
         numbers, *rest = (part[rows] for part in found)
         count = num_groups(size_in, group)
         numbers = numbers[:, :size_in].astype(TYPES.get(form, numbers.dtype), copy=False)
+        if form == Form.E2M1 and len(rest) > 1:
+            scales, factors = rest
+            return numbers, scales[:, :count], factors[0, 0]
         return numbers, *(part[:, :count] for part in rest)
 
     return read

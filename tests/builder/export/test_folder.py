@@ -171,12 +171,11 @@ def test_of_several_engines_one_must_be_named(tmp_path: Path) -> None:
     assert "no engine for cuda" in missing.stderr
 
 
-def test_numbers_that_were_widened_are_refused_by_name(tmp_path: Path) -> None:
-    built = compile_model(tiny_llama(tmp_path / "m"), tmp_path / "a", quant="nvfp4")
-    with pytest.raises(
-        UnsupportedError, match=r"holds model\.layers.* in which the scales of nvfp4"
-    ):
-        plan_export(built, None)
+def test_a_format_that_no_layout_holds_is_refused_by_name(tmp_path: Path) -> None:
+    built = compile_model(tiny_llama(tmp_path / "m"), tmp_path / "a", quant="mxfp4")
+    refused = export_(built.root, "--hf", tmp_path / "out")
+    assert refused.exit_code == 2
+    assert "holds weights in mxfp4, which no layout" in refused.stderr
 
 
 def test_rotary_factors_of_a_gguf_file_have_no_field(artifact: Artifact) -> None:

@@ -21,7 +21,7 @@ LLAMA3 = {
     "original_max_position_embeddings": 64,
 }
 BIASES = {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": False}
-ODD = {"vocab_size": 257, "hidden_size": 80, "head_dim": 20, "intermediate_size": 100}
+ODD = {"vocab_size": 257, "hidden_size": 80, "head_dim": 20, "intermediate_size": 112}
 FORMATS: dict[str, dict[str, Any]] = {
     "float32": {},
     "bfloat16": {"dtype": "bfloat16"},
@@ -31,6 +31,9 @@ FORMATS: dict[str, dict[str, Any]] = {
     "int4": {"quant": "int4"},
     "int4-g64": {"quant": "int4", "group": 64},
     "uint4": {"quant": "uint4"},
+    "fp8": {"quant": "fp8"},
+    "fp8-weight-only": {"quant": "fp8-weight-only"},
+    "nvfp4": {"quant": "nvfp4"},
 }
 MODELS: dict[str, dict[str, Any]] = {"biases-untied": BIASES, "odd-sizes-tied": ODD}
 
