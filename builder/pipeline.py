@@ -29,6 +29,7 @@ from builder.package import record_source, write_tokenizer
 from builder.quant import FORMATS, is_emulated
 from builder.quant.apply import quantize
 from builder.quant.imported import (
+    block_notes,
     exact_notes,
     plan_imported,
     precision_of_ends,
@@ -146,6 +147,7 @@ def plan_checkpoint(checkpoint: Checkpoint, request: CompileRequest) -> BuildPla
             *_emulations(options[first].precision.name, names),
             *_notes(checkpoint),
             *exact_notes(checkpoint, names),
+            *block_notes(checkpoint, options[first].precision),
         ),
     )
 
@@ -194,7 +196,7 @@ def build(
     before = _states(plan)
     with staged(destination) as folder:
         progress.stage("hash source", plan.checkpoint.source.num_bytes)
-        source = record_source(plan.checkpoint.source, progress.advance)
+        source = record_source(plan.checkpoint, progress.advance)
         names = dict.fromkeys(name for _, name in plan.targets)
         engines = tuple(_compile(plan, name, folder, progress) for name in names)
         manifest = Manifest(

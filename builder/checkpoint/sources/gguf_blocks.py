@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from builder.checkpoint.files import Bytes
+from builder.checkpoint.groups import spread
 from builder.checkpoint.quantized_weight import Parts, QuantizedWeight
 from builder.checkpoint.sources.gguf_file import StoredTensor
 
@@ -57,16 +58,24 @@ def _parts(rows: Bytes, kind: gguf.GGMLQuantizationType) -> Parts:
     scales = np.ascontiguousarray(blocks[:, :, :2]).view("<f2")[:, :, 0].astype(np.float32)
     numbers = _numbers(np.ascontiguousarray(blocks[:, :, 2:]), kind)
     numbers = np.where(scales[:, :, None] == 0, np.int8(0), numbers).reshape(len(rows), -1)
+    if (
+        kind == gguf.GGMLQuantizationType.Q5_0
+    ):  # the sign of a scale, which int8 has not, goes into its numbers
+        numbers *= spread(np.where(scales < 0, np.int8(-1), np.int8(1)), GROUP, numbers.shape[1])
+        scales = np.abs(scales)
     return (numbers.astype(ml_dtypes.int4) if FORMATS[kind] == "int4" else numbers), scales
 
 
 def _numbers(stored: Bytes, kind: gguf.GGMLQuantizationType) -> NDArray[np.int8]:
     """Give the numbers of blocks `[out, groups, bytes]` without their scales: `[out, groups, 32]`."""
     if kind == gguf.GGMLQuantizationType.Q8_0:
-        return stored.view(np.int8)
+        numbers: NDArray[np.int8] = stored.view(np.int8)
+        return numbers
     halves = stored[:, :, -GROUP // 2 :]
     codes = np.concatenate([halves & 15, halves >> 4], axis=2)
-    if kind == gguf.GGMLQuantizationType.Q4_0:
-        return codes.view(np.int8) - np.int8(8)
-    fifth = np.unpackbits(stored[:, :, :4], axis=2, bitorder="little")
-    return (codes | (fifth << np.uint8(4))).view(np.int8) - np.int8(16)
+    middle = np.int8(8)
+    if kind == gguf.GGMLQuantizationType.Q5_0:
+        fifth = np.unpackbits(stored[:, :, :4], axis=2, bitorder="little")
+        codes, middle = codes | (fifth << np.uint8(4)), np.int8(16)
+    lowered: NDArray[np.int8] = codes.view(np.int8) - middle
+    return lowered
