@@ -6,18 +6,18 @@ from pathlib import Path
 
 from builder.artifact.manifest import EndToken, FileRecord, Source, TokenizerRecord
 from builder.artifact.store import hash_file
-from builder.checkpoint.provenance import Source as CheckpointSource
+from builder.checkpoint.tensors import FLOATS, Checkpoint
 from builder.checkpoint.tokenizer_files import TokenizerFiles
 from builder.errors import CheckpointError
 
 
-def record_source(source: CheckpointSource, advance: Callable[[int], None]) -> Source:
-    """Hash every file that the checkpoint was read from.
+def record_source(checkpoint: Checkpoint, advance: Callable[[int], None]) -> Source:
+    """Hash every file that the checkpoint was read from, and note what its weights are where they are no plain floats.
 
     Raises:
         CheckpointError: a file changed since it was opened.
     """
-    files: dict[str, FileRecord] = {}
+    source, files = checkpoint.source, dict[str, FileRecord]()
     for file in source.files:
         try:
             record = hash_file(file.path, advance)
@@ -28,7 +28,14 @@ def record_source(source: CheckpointSource, advance: Callable[[int], None]) -> S
                 f"{file.path} changed while it was read; compile again when nothing writes to it"
             )
         files[file.name] = record
-    return Source(kind=source.kind, name=source.name, revision=source.commit, files=files)
+    narrow = {
+        name: tensor.stored
+        for name, tensor in checkpoint.tensors.items()
+        if tensor.stored not in FLOATS
+    }
+    return Source(
+        kind=source.kind, name=source.name, revision=source.commit, files=files, stored=narrow
+    )
 
 
 def write_tokenizer(files: TokenizerFiles, folder: Path) -> TokenizerRecord:

@@ -17,6 +17,7 @@ from builder import archs, limits, targets
 from builder.artifact import store
 from builder.artifact.config import KVGeometry, Limits, ModelConfig
 from builder.artifact.manifest import SCHEMA, EngineRecord, Manifest
+from builder.artifact.staging import staged
 from builder.artifact.step import RowAsks, StepTensors
 from builder.artifact.store import Artifact
 from builder.checkpoint.open import open_checkpoint
@@ -28,6 +29,7 @@ from builder.package import record_source, write_tokenizer
 from builder.quant import FORMATS, is_emulated
 from builder.quant.apply import quantize
 from builder.quant.imported import (
+    block_notes,
     exact_notes,
     plan_imported,
     precision_of_ends,
@@ -142,6 +144,7 @@ def plan_checkpoint(checkpoint: Checkpoint, request: CompileRequest) -> BuildPla
             *_notes(checkpoint),
             *exact_notes(checkpoint, names),
             *kv_forms.notes(kv, checkpoint.kv),
+            *block_notes(checkpoint, options[names[0]].precision),
         ),
     )
 
@@ -188,9 +191,9 @@ def build(
             f"{plan.estimate.disk_bytes >> 20}; free some space or choose another -o"
         )
     before = _states(plan)
-    with store.staged(destination) as folder:
+    with staged(destination) as folder:
         progress.stage("hash source", plan.checkpoint.source.num_bytes)
-        source = record_source(plan.checkpoint.source, progress.advance)
+        source = record_source(plan.checkpoint, progress.advance)
         names = dict.fromkeys(name for _, name in plan.targets)
         engines = tuple(_compile(plan, name, folder, progress) for name in names)
         manifest = Manifest(

@@ -1,16 +1,18 @@
 """Architectures: one small file each, found by the `model_type` of config.json.
 
-To add one, write `read_config` and `build` in a file of this folder and a line in ARCHS.
+To add one, write `read_config`, `write_config` and `build` in a file of this folder and a line in ARCHS.
 """
 
 import importlib
 from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
-from builder.archs.blocks import Blocks
+import numpy as np
+
+from builder.archs.blocks import Blocks, Weights
 from builder.archs.config_reader import ConfigReader
 from builder.artifact.config import ModelConfig
-from builder.checkpoint.weights import WeightReader
+from builder.checkpoint.tensors import Tensor
 from builder.errors import CheckpointError, UnsupportedError, unknown_name
 from builder.graph.graph import Graph
 
@@ -23,6 +25,10 @@ class Architecture(Protocol):
 
     def read_config(self, reader: ConfigReader) -> ModelConfig:
         """Read config.json through a reader that notices fields nobody read."""
+        ...
+
+    def write_config(self, config: ModelConfig) -> dict[str, Any]:
+        """Give the fields of a config.json that `read_config` makes the same of."""
         ...
 
     def build(self, blocks: Blocks) -> Graph:
@@ -48,7 +54,7 @@ def read_config(raw: Mapping[str, Any]) -> ModelConfig:
     return config
 
 
-def build_graph(config: ModelConfig, weights: WeightReader, max_seq_len: int) -> Graph:
+def build_graph(config: ModelConfig, weights: Weights, max_seq_len: int) -> Graph:
     """Build the graph of a model, taking every tensor that it needs from `weights`.
 
     Raises:
@@ -57,6 +63,38 @@ def build_graph(config: ModelConfig, weights: WeightReader, max_seq_len: int) ->
     graph = _load(config.arch).build(Blocks(config, weights, max_seq_len))
     weights.finish()
     return graph
+
+
+def write_config(config: ModelConfig) -> dict[str, Any]:
+    """Give the fields of a config.json that `read_config` makes the same of.
+
+    Raises:
+        UnsupportedError: the architecture is unknown here, or a setting has no field.
+    """
+    if config.arch not in ARCHS:
+        raise UnsupportedError(unknown_name("architecture", config.arch, ARCHS))
+    return _load(config.arch).write_config(config)
+
+
+def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Give the tensors that a checkpoint of a model has, by Hugging Face name, with their shapes."""
+    shapes = _Shapes()
+    build_graph(config, shapes, max_seq_len=1)
+    return shapes.found
+
+
+class _Shapes:
+    """Weights without numbers, which remember what was asked for."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, tuple[int, ...]] = {}
+
+    def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        self.found[name] = shape
+        return Tensor(name, shape, "nothing", 0, lambda: np.zeros(shape, np.float32))
+
+    def finish(self) -> None:
+        """Nothing is left over."""
 
 
 def _load(name: str) -> Architecture:

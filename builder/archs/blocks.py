@@ -6,14 +6,14 @@ share the embedding table. There is no class to inherit: an architecture calls w
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import onnx_ir as ir
 
 from builder.archs.rope import rope_tables
 from builder.artifact.config import ModelConfig
-from builder.checkpoint.weights import WeightReader
-from builder.errors import CheckpointError
+from builder.checkpoint.tensors import Tensor
 from builder.graph import ops
 from builder.graph.emit import IR_VERSION, OPSET, Emitter
 from builder.graph.graph import Graph, cache_name, cache_out_name
@@ -37,10 +37,30 @@ class StepInputs:
     inputs: tuple[ir.Value, ...]
 
 
+class Weights(Protocol):
+    """Where the numbers of a graph come from."""
+
+    def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Give a tensor by name, which must have this shape.
+
+        Raises:
+            CheckpointError: it is missing, or has another shape.
+        """
+        ...
+
+    def finish(self) -> object:
+        """Settle what nobody took.
+
+        Raises:
+            UnsupportedError: something is left over that means something.
+        """
+        ...
+
+
 class Blocks:
     """Everything that blocks need to add themselves to one graph."""
 
-    def __init__(self, config: ModelConfig, weights: WeightReader, max_seq_len: int) -> None:
+    def __init__(self, config: ModelConfig, weights: Weights, max_seq_len: int) -> None:
         self.config = config
         self.emit = Emitter()
         self.step = _step_inputs(self.emit)
@@ -59,12 +79,7 @@ class Blocks:
         """
         if name in self.emit.initializers:
             return self.emit.initializers[name]
-        tensor = self._weights.take(name)
-        if tensor.shape != shape:
-            raise CheckpointError(
-                f"tensor {name} has shape {tensor.shape}; by config.json it must be {shape}"
-            )
-        return self.emit.initializer(name, tensor.read, FLOAT, shape)
+        return self.emit.initializer(name, self._weights.take(name, shape).read, FLOAT, shape)
 
     def embedding(self, name: str) -> ir.Value:
         """Look up token embeddings: `[T, hidden]`."""

@@ -190,6 +190,28 @@ def read_rope(reader: ConfigReader, max_positions: int, head_dim: int) -> RopeCo
     return read
 
 
+def write_rope(rope: RopeConfig) -> dict[str, Any]:
+    """Give rotary settings as fields of a config.json, of which `read_rope` makes the same.
+
+    Raises:
+        UnsupportedError: config.json has no fields for them that other programs know.
+    """
+    scaling: dict[str, Any] = {"rope_type": rope.kind}
+    if rope.kind == "default":
+        return {"rope_theta": rope.theta}
+    if rope.kind == "factors":
+        raise UnsupportedError(
+            "the model has a rotary factor per frequency, as GGUF files have them, for which config.json has no field; "
+            "compile and export the Hugging Face checkpoint of the same model"
+        )
+    scaling["factor"] = rope.factor
+    if rope.kind == "llama3":
+        scaling["low_freq_factor"] = rope.low_freq_factor
+        scaling["high_freq_factor"] = rope.high_freq_factor
+        scaling["original_max_position_embeddings"] = rope.original_max_positions
+    return {"rope_theta": rope.theta, "rope_scaling": scaling}
+
+
 def _default(theta: float, fields: dict[str, Any], max_positions: int, head_dim: int) -> RopeConfig:
     del fields, max_positions, head_dim
     return RopeConfig(theta)

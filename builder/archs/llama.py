@@ -4,8 +4,10 @@ Pre-norm decoder: RMSNorm, rotary grouped-query attention, RMSNorm, SiLU-gated M
 head may be the embedding table.
 """
 
+from typing import Any
+
 from builder.archs.blocks import ACTIVATIONS, Blocks
-from builder.archs.config_reader import ConfigReader, read_rope
+from builder.archs.config_reader import ConfigReader, read_rope, write_rope
 from builder.artifact.config import ModelConfig
 from builder.errors import CheckpointError
 from builder.graph.graph import Graph
@@ -63,6 +65,32 @@ def read_config(reader: ConfigReader) -> ModelConfig:
         attention_bias=reader.flag("attention_bias", default=False),
         mlp_bias=reader.flag("mlp_bias", default=False),
     )
+
+
+def write_config(config: ModelConfig) -> dict[str, Any]:
+    """Give the fields of config.json that `read_config` makes the same of.
+
+    Raises:
+        UnsupportedError: a setting has no field that other programs know.
+    """
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_dim,
+        "hidden_act": config.activation,
+        "max_position_embeddings": config.max_positions,
+        "rms_norm_eps": config.norm_eps,
+        "tie_word_embeddings": config.tied_head,
+        "attention_bias": config.attention_bias,
+        "mlp_bias": config.mlp_bias,
+        **write_rope(config.rope),
+    }
 
 
 def build(blocks: Blocks) -> Graph:

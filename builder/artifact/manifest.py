@@ -6,7 +6,7 @@ It is written last and read first: no engine library sees a byte before it has b
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import msgspec
 
@@ -47,6 +47,8 @@ class Source:
     revision: str | None
     """Commit of a hub model."""
     files: dict[str, FileRecord]
+    stored: dict[str, str] = field(default_factory=dict)
+    """How the files hold each weight that is no plain float, such as `Q4_1` or `int4`, by its name."""
 
 
 @dataclass(frozen=True, slots=True)

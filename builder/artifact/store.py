@@ -8,24 +8,18 @@
   reports/
 """
 
-import contextlib
-import fcntl
-import glob
 import hashlib
 import os
-import secrets
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from builder.artifact import manifest as manifests
 from builder.artifact.manifest import EngineRecord, FileRecord, Manifest
-from builder.errors import ArtifactError, BuildError, UserError
+from builder.artifact.staging import Kind, check_place, swap
+from builder.errors import ArtifactError
 
 HASH_CHUNK_BYTES = 1 << 22
-UNIQUE_BYTES = 8
-"""In the names of folders that are being written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,30 +70,7 @@ def check_free(destination: Path, *, replace_existing: bool) -> None:
     Raises:
         UserError: it exists, or its parent does not, or what it holds is not an artifact and nothing else.
     """
-    if not str(destination).isprintable():
-        raise UserError(
-            f"-o {str(destination)!r} has characters that can't be shown; choose another"
-        )
-    if not destination.parent.is_dir():
-        raise UserError(
-            f"the folder {destination.parent} does not exist; create it or choose another -o"
-        )
-    if not os.access(destination.parent, os.W_OK):
-        raise UserError(f"the folder {destination.parent} is not writable; choose another -o")
-    longest = os.pathconf(destination.parent, "PC_NAME_MAX")
-    if len(os.fsencode(_prefix(destination))) + 2 * UNIQUE_BYTES > longest:
-        raise UserError(
-            f"the name of -o is too long: beside it stands a folder with "
-            f"{len(_prefix(Path())) + 2 * UNIQUE_BYTES} more bytes while it is written, and names have at most {longest}"
-        )
-    if not os.path.lexists(destination):
-        return
-    if not _is_artifact_alone(destination):
-        raise UserError(
-            f"{destination} exists and is not an artifact, or holds other files too; choose another -o"
-        )
-    if not replace_existing:
-        raise UserError(f"{destination} already holds an artifact; add --force to replace it")
+    check_place(destination, ARTIFACT, replace_existing=replace_existing)
 
 
 def _is_artifact_alone(root: Path) -> bool:
@@ -112,71 +83,7 @@ def _is_artifact_alone(root: Path) -> bool:
     return all(name in named or name.startswith("reports/") for name in present)
 
 
-@contextlib.contextmanager
-def staged(destination: Path) -> Iterator[Path]:
-    """Give an empty folder beside `destination` that is removed unless `publish` renames it.
-
-    The folder is locked while it is in use, so that other builds can tell it from one that was abandoned.
-
-    Raises:
-        BuildError: the disk is full.
-    """
-    # Named before it is made: an interrupt in between then leaves nothing that only a lost result names.
-    folder = destination.parent / f"{_prefix(destination)}{secrets.token_hex(UNIQUE_BYTES)}"
-    try:
-        _remove_abandoned(destination)
-        with _made_and_locked(folder):
-            yield folder
-    except BrokenPipeError:  # of whoever watches: no file of ours is a pipe
-        raise
-    except OSError as error:
-        raise _cannot_write(destination, error) from error
-    finally:
-        _remove(folder)
-
-
-@contextlib.contextmanager
-def _made_and_locked(folder: Path) -> Iterator[None]:
-    folder.mkdir()
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        _remove(folder)  # while it is locked: nobody else takes it for an abandoned one
-        os.close(lock)
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder if it is there; an interrupt in the middle only comes afterwards."""
-    try:
-        shutil.rmtree(folder, ignore_errors=True)
-    except KeyboardInterrupt:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-
-
-def _prefix(destination: Path) -> str:
-    return f".{destination.name}.partial-"
-
-
-def _cannot_write(destination: Path, error: OSError) -> BuildError:
-    return BuildError(
-        f"can't write {destination}: {error.strerror or error}; nothing was left behind"
-    )
-
-
-def _remove_abandoned(destination: Path) -> None:
-    """Remove what killed builds of the same destination left: folders that nobody has locked."""
-    for folder in destination.parent.glob(f"{glob.escape(_prefix(destination))}*"):
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder)
-        except BlockingIOError:
-            continue
-        finally:
-            os.close(lock)
+ARTIFACT = Kind("an artifact", "-o", _is_artifact_alone)
 
 
 def publish(
@@ -201,26 +108,13 @@ def publish(
     for name in (*files, manifests.FILE_NAME):
         _forbid_writing(folder / name)
     check_free(destination, replace_existing=replace_existing)
-    _swap(folder, destination)
+    swap(folder, destination)
     return Artifact(destination, complete)
 
 
 def _forbid_writing(path: Path) -> None:
     """Take away leave to write to a file: engines map it, and what is cut under one that runs ends its process."""
     path.chmod(path.stat().st_mode & 0o444)
-
-
-def _swap(folder: Path, destination: Path) -> None:
-    """Rename `folder` to `destination`; what was there comes back if that fails or is interrupted."""
-    old = folder.with_name(folder.name.replace(".partial-", ".old-"))
-    try:
-        if destination.exists():
-            destination.rename(old)
-        folder.rename(destination)
-    finally:
-        if old.exists() and not destination.exists():
-            old.rename(destination)
-        _remove(old)
 
 
 def read_manifest(root: Path) -> Manifest:

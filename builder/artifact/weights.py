@@ -6,7 +6,7 @@ is aligned to its element.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,10 @@ DTYPES: dict[str, Any] = {
     "I8": np.int8,
     "U8": np.uint8,
     "I32": np.int32,
+    "I64": np.int64,
+    "F8_E4M3": np.uint8,
 }
+"""Types that numbers are handed over in, by safetensors name; those without a numpy type as their bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +45,22 @@ class WeightSpec:
 
 
 def write_weights(
-    path: Path, weights: Sequence[WeightSpec], advance: Callable[[int], None] = lambda _: None
+    path: Path,
+    weights: Sequence[WeightSpec],
+    advance: Callable[[int], None] = lambda _: None,
+    *,
+    metadata: Mapping[str, str] | None = None,
 ) -> dict[str, tuple[int, int]]:
-    """Write tensors one by one, so that only one is in memory, and give each one's (offset, length) in the file."""
+    """Write tensors one by one, so that only one is in memory, and give each one's (offset, length) in the file.
+
+    `metadata` goes into the header: libraries that read the file ask it who may.
+    """
     ordered = sorted(weights, key=lambda weight: -np.dtype(DTYPES[weight.dtype]).itemsize)
-    header, ranges = _layout(ordered)
+    header, ranges = _layout(ordered, metadata)
     with path.open("wb") as stream:
         stream.write(header)
         for weight in ordered:
-            values = np.ascontiguousarray(weight.read(), DTYPES[weight.dtype])
+            values = np.asarray(weight.read(), DTYPES[weight.dtype], order="C")
             assert values.shape == weight.shape, (
                 f"{weight.name}: {values.shape}, not {weight.shape}"
             )
@@ -59,7 +69,9 @@ def write_weights(
     return ranges
 
 
-def _layout(weights: Iterable[WeightSpec]) -> tuple[bytes, dict[str, tuple[int, int]]]:
+def _layout(
+    weights: Iterable[WeightSpec], metadata: Mapping[str, str] | None
+) -> tuple[bytes, dict[str, tuple[int, int]]]:
     """Give the header's bytes, and the absolute (offset, length) of each tensor."""
     entries: dict[str, dict[str, Any]] = {}
     end = 0
@@ -70,7 +82,8 @@ def _layout(weights: Iterable[WeightSpec]) -> tuple[bytes, dict[str, tuple[int, 
             "shape": list(weight.shape),
             "data_offsets": [start, end],
         }
-    text = json.dumps(entries, separators=(",", ":")).encode()
+    head = {} if metadata is None else {"__metadata__": metadata}
+    text = json.dumps({**head, **entries}, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % HEADER_ALIGNMENT)
     base = 8 + len(text)
     ranges = {

@@ -70,11 +70,11 @@ class WeightReader:
         self._checkpoint = checkpoint
         self._taken: set[str] = set()
 
-    def take(self, name: str) -> Tensor:
+    def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Give the tensor `name`, for the first and only time.
 
         Raises:
-            CheckpointError: the checkpoint has no such tensor, or it was already taken.
+            CheckpointError: the checkpoint has no such tensor, it has another shape, or it was already taken.
         """
         tensor = self._checkpoint.tensors.get(name)
         if tensor is None:
@@ -85,6 +85,10 @@ class WeightReader:
         if name in self._taken:
             raise CheckpointError(
                 f"tensor {name!r} is used twice; each weight has one place in a model"
+            )
+        if tensor.shape != shape:
+            raise CheckpointError(
+                f"tensor {name} has shape {tensor.shape}; by config.json it must be {shape}"
             )
         self._taken.add(name)
         return tensor

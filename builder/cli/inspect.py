@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -49,10 +50,12 @@ def manifest_rows(manifest: Manifest) -> Rows:
     """Give the names and values that describe an artifact."""
     files, source = manifest.files.values(), manifest.source
     revision = f", revision {source.revision}" if source.revision else ""
+    kinds = ", ".join(f"{count} x {kind}" for kind, count in _counted(source.stored.values()))
+    held = f", weights in {kinds}" if kinds else ""
     tools = ", ".join(f"{name} {version}" for name, version in sorted(manifest.tools.items()))
     return [
         ("model", model_line(manifest.model)),
-        ("source", f"{source.name} ({source.kind}{revision}), {len(source.files)} files"),
+        ("source", f"{source.name} ({source.kind}{revision}), {len(source.files)} files{held}"),
         ("limits", limits_line(manifest.limits)),
         ("KV cache", kv_line(manifest.kv, manifest.limits)),
         *(("engine", engine_line(engine)) for engine in manifest.engines),
@@ -65,10 +68,9 @@ def manifest_rows(manifest: Manifest) -> Rows:
 
 def engine_line(engine: EngineRecord) -> str:
     """Describe an engine: what precision was asked for, and what its layers really have."""
-    counts = Counter(engine.realized.values())
     realized = ", ".join(
         f"{count} x {dtype}{' (emulated)' if dtype in engine.emulated else ''}"
-        for dtype, count in sorted(counts.items())
+        for dtype, count in _counted(engine.realized.values())
     )
     if engine.fallbacks:
         kinds = ", ".join(sorted(set(engine.fallbacks.values())))
@@ -89,6 +91,10 @@ def tokenizer_rows(tokenizer: TokenizerRecord) -> Rows:
         *(("end token", end) for end in ends or ["none"]),
         ("chat template", "present" if tokenizer.has_chat_template else "absent"),
     ]
+
+
+def _counted(kinds: Iterable[str]) -> list[tuple[str, int]]:
+    return sorted(Counter(kinds).items())
 
 
 def _ids(ids: tuple[int, ...]) -> str:

@@ -34,6 +34,9 @@ COMMANDS = {
         "builder.cli.verify:command",
         "Prove that an artifact is whole and its answers repeatable.",
     ),
+    "export": Entry(
+        "builder.cli.export:command", "Write an artifact back as a Hugging Face checkpoint."
+    ),
     "generate": Entry("builder.cli.generate:command", "Generate text with an artifact."),
     "simulate": Entry(
         "builder.cli.simulate:command", "Compare scheduling policies on a virtual clock."

@@ -1,11 +1,13 @@
 """The float32 reference: the same checkpoint, compiled in a folder that goes when it has been asked."""
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 
 from builder import pipeline
-from builder.artifact.store import Artifact, staged
+from builder.artifact.staging import staged
+from builder.artifact.store import Artifact
 from builder.checkpoint.open import open_checkpoint
 from builder.errors import UnsupportedError, UserError
 from builder.limits import LimitOptions
@@ -23,7 +25,7 @@ def compiled_reference(
     """Compile a checkpoint in float32, in a temporary folder beside the artifact that is judged.
 
     Raises:
-        UserError: the checkpoint can't be read or compiled, or has other tokens than the artifact.
+        UserError: the checkpoint can't be read or compiled, has other tokens than the artifact, or there is too little room.
         BuildError: the disk is full, or the engine does not run.
     """
     plan = _plan(
@@ -37,6 +39,12 @@ def compiled_reference(
             "name the checkpoint that the artifact was compiled from"
         )
     root = judged.root.resolve()
+    free, needed = shutil.disk_usage(root.parent).free, plan.estimate.disk_bytes
+    if free < needed:
+        raise UserError(
+            f"{root.parent} has {free >> 20} MiB free, the float32 reference of the gate needs {needed >> 20} while it is "
+            f"held; free some space, or copy {root.name} to another disk and judge it there"
+        )
     # A folder that a killed gate left is as large as the model in float32: the next gate removes it.
     with staged(root.with_name(f"{root.name}.reference")) as folder:
         yield pipeline.build(plan, folder / "float32", progress=progress)

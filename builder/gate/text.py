@@ -5,6 +5,7 @@ Our own text ships in `held_out/`: prose, lists, code, and conversations that ar
 
 import hashlib
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,9 +64,13 @@ def read_text(path: Path) -> Text:
     """Read a file as one passage.
 
     Raises:
-        UserError: it can't be read, or is too large or not UTF-8.
+        UserError: it can't be read, or is no regular file, too large or not UTF-8.
     """
     try:
+        if not stat.S_ISREG(
+            path.stat().st_mode
+        ):  # a pipe that nobody writes to would keep a gate for ever
+            raise UserError(f"--text {path} is not a regular file; give a plain text file")
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:

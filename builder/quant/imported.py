@@ -181,6 +181,22 @@ def exact_notes(checkpoint: Checkpoint, targets: tuple[str, ...]) -> list[str]:
     return notes
 
 
+def block_notes(checkpoint: Checkpoint, asked: Precision) -> list[str]:
+    """Say what becomes of GGUF blocks that no format holds, where layers are asked for in a precision."""
+    kinds = Counter(
+        tensor.stored for tensor in checkpoint.tensors.values() if tensor.stored not in FLOATS
+    )
+    if checkpoint.quantized or not kinds:
+        return []
+    found = ", ".join(f"{count} x {kind}" for kind, count in kinds.most_common())
+    fate = "which loses nothing"
+    if asked.name != FLOAT32:
+        fate = f"and then rounded again, to {asked.label}; without a format they become float32, which loses nothing"
+    return [
+        f"the checkpoint has weights in blocks that no format here holds for all layers ({found}): they are dequantized to float32, {fate}"
+    ]
+
+
 def _parts_of(weight: QuantizedWeight, group: int) -> Callable[[], Parts]:
     """Read parts with the scales and zero points of smaller groups repeated."""
 

@@ -19,6 +19,8 @@ from builder.quant.orthogonal import Float32, Orthogonal, orthogonal
 from plugins.paged_attention import spec
 
 SEED = 0
+AGAIN = ".again"
+"""Added to the name of a weight that two layers shared, where each has its own after the rotation: that of the second."""
 
 Change = Callable[[Float32], Float32]
 
@@ -112,7 +114,7 @@ class _Rotation:
         made: dict[str, ir.Value] = {}
         for (node, index), steps in changes.items():
             weight = operand(node, index)
-            name = str(weight.name) if weight.name not in made else f"{weight.name}.again"
+            name = str(weight.name) if weight.name not in made else f"{weight.name}{AGAIN}"
             made[name] = _changed(weight, name, steps)
             node.replace_input_with(index, made[name])
         for scales in self._norms:

@@ -2,9 +2,6 @@
 
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 from builder import pipeline, targets
 from builder.artifact.store import open_artifact
 from builder.checkpoint.tensors import Tensor
-from builder.errors import ArtifactError, BuildError, CheckpointError, UnsupportedError, UserError
+from builder.errors import BuildError, CheckpointError, UnsupportedError, UserError
 from builder.pipeline import CompileRequest
 from builder.targets.compiler import TargetOptions
 from tests.built import Reports, compile_model
@@ -270,33 +267,3 @@ def test_a_disk_too_small_is_refused_before_anything_is_written(
     with pytest.raises(UserError, match="1 MiB free"):
         compile_model(model, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["tiny"]
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from tests.built import Reports, compile_model
-
-class KillDuringWrite(Reports):
-    def advance(self, amount):
-        if self.stages[-1][0].startswith("write"):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-compile_model(Path(sys.argv[1]), Path(sys.argv[2]), progress=KillDuringWrite())
-"""
-
-
-def test_sigkill_leaves_nothing_that_loads_and_the_next_build_cleans_up(
-    model: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, model, out], check=False, cwd=Path(__file__).parents[2]
-    )
-    assert done.returncode == -signal.SIGKILL
-    assert not out.exists()
-    (partial,) = (path for path in tmp_path.iterdir() if "partial" in path.name)
-    with pytest.raises(ArtifactError, match=r"artifact\.json"):
-        open_artifact(partial)
-    open_artifact(compile_model(model, out).root)
-    assert not partial.exists()

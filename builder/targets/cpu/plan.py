@@ -235,3 +235,24 @@ def read_header(plan: bytes) -> tuple[Geometry, int]:
         raise ArtifactError("the engine's plan is cut short or altered; compile the model again")
     geometry = Geometry(layers, heads, head_dim, Form(kv_form), block_size, vocab_size)
     return geometry, weights_bytes
+
+
+def decode(plan: bytes) -> tuple[list[WeightRange], list[Operation]]:
+    """Read where the weights of a plan lie, and what it does with them.
+
+    Raises:
+        ArtifactError: as `read_header`.
+    """
+    read_header(plan)
+    _, _, buffers, weights, operations, *_ = _HEADER.unpack_from(plan)
+    begin = _HEADER.size + buffers * _BUFFER.size
+    end = begin + weights * _WEIGHT.size
+    if end + operations * _OPERATION.size != len(plan):
+        raise ArtifactError("the engine's plan is cut short or altered; compile the model again")
+    ranges = [
+        WeightRange(offset, num_bytes, Form(form), group, size_out, size_in)
+        for offset, num_bytes, form, group, size_out, size_in in _WEIGHT.iter_unpack(
+            plan[begin:end]
+        )
+    ]
+    return ranges, [Operation(*numbers) for numbers in _OPERATION.iter_unpack(plan[end:])]

@@ -12,6 +12,7 @@ import pytest
 from builder.artifact import manifest as manifests
 from builder.artifact import store
 from builder.artifact.manifest import FileRecord
+from builder.artifact.staging import staged
 from builder.artifact.store import Artifact, open_artifact
 from builder.errors import ArtifactError, BuildError, UserError
 from builder.targets import open_executor
@@ -106,7 +107,7 @@ def test_no_folder_and_no_manifest_say_how_to_make_one(tmp_path: Path) -> None:
 
 
 def write_half(destination: Path, failure: Exception) -> None:
-    with store.staged(destination) as folder:
+    with staged(destination) as folder:
         (folder / "half").write_text("x")
         raise failure
 
@@ -142,7 +143,7 @@ def test_a_closed_pipe_of_a_watcher_is_no_trouble_with_the_disk(tmp_path: Path) 
 
 def test_a_name_that_leaves_no_room_for_the_folder_beside_it_is_refused(tmp_path: Path) -> None:
     longest = 255 - len("..partial-") - 16
-    with store.staged(tmp_path / ("ü" * (longest // 2))):
+    with staged(tmp_path / ("ü" * (longest // 2))):
         pass
     for name in ("x" * (longest + 1), "ü" * (longest // 2 + 1), "x" * 300):
         with pytest.raises(UserError, match="the name of -o is too long"):
@@ -153,7 +154,7 @@ def test_a_name_that_leaves_no_room_for_the_folder_beside_it_is_refused(tmp_path
 def test_the_folder_has_the_permissions_that_the_umask_allows(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        with store.staged(tmp_path / "a") as folder:
+        with staged(tmp_path / "a") as folder:
             assert folder.stat().st_mode & 0o777 == 0o750
     finally:
         os.umask(before)
@@ -187,7 +188,7 @@ def test_only_a_whole_artifact_and_nothing_else_may_be_replaced(copy: Path, tmp_
 
 
 def test_a_folder_in_use_by_another_build_is_not_taken_for_an_abandoned_one(tmp_path: Path) -> None:
-    with store.staged(tmp_path / "a") as first, store.staged(tmp_path / "a") as second:
+    with staged(tmp_path / "a") as first, staged(tmp_path / "a") as second:
         assert first != second
         assert first.is_dir()
 

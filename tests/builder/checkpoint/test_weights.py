@@ -29,7 +29,7 @@ def checkpoint(
 def take_all_but(reader: WeightReader, opened: Checkpoint, *names: str) -> None:
     for name in opened.tensors:
         if name not in names:
-            reader.take(name)
+            reader.take(name, opened.tensors[name].shape)
 
 
 def test_all_weights_taken_once_leave_nothing(tmp_path: Path) -> None:
@@ -58,9 +58,9 @@ def test_a_missing_weight_is_answered_with_close_names(tmp_path: Path) -> None:
     with pytest.raises(
         CheckpointError, match=r"Close to it: .*model\.layers\.0\.mlp\.up_proj\.weight"
     ):
-        reader.take("model.layers.0.mlp.up_proj.bias")
+        reader.take("model.layers.0.mlp.up_proj.bias", (96,))
     with pytest.raises(CheckpointError, match="None of its 20 tensors is close"):
-        reader.take("????")
+        reader.take("????", (96,))
 
 
 def test_a_missing_weight_among_very_many_is_answered_at_once(tmp_path: Path) -> None:
@@ -70,21 +70,21 @@ def test_a_missing_weight_among_very_many_is_answered_at_once(tmp_path: Path) ->
     reader = WeightReader(replace(opened, tensors=dict.fromkeys(names, tensor)))
     started = time.monotonic()
     with pytest.raises(CheckpointError, match=r"Close to it: .*layers\.7\.mlp\.up_proj\.weight"):
-        reader.take("model.layers.7.mlp.up_proj.weigth")
+        reader.take("model.layers.7.mlp.up_proj.weigth", (96, 64))
     assert time.monotonic() - started < 5, "twenty times what it takes"
 
 
 def test_a_name_that_begins_otherwise_is_close_to_one_that_ends_alike(tmp_path: Path) -> None:
     reader = WeightReader(checkpoint(tmp_path, {"zz": np.ones(1, np.float32)}))
     with pytest.raises(CheckpointError, match=r"Close to it: .*model\.norm\.weight"):
-        reader.take("xmodel.norm.weight")
+        reader.take("xmodel.norm.weight", (64,))
 
 
 def test_a_weight_that_is_taken_twice_is_an_error(tmp_path: Path) -> None:
     reader = WeightReader(checkpoint(tmp_path))
-    reader.take(EMBEDDING)
+    reader.take(EMBEDDING, (259, 64))
     with pytest.raises(CheckpointError, match="used twice"):
-        reader.take(EMBEDDING)
+        reader.take(EMBEDDING, (259, 64))
 
 
 def test_rotary_frequencies_are_spared_with_the_reason(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from builder.artifact.manifest import (
     Source,
     TokenizerRecord,
 )
+from builder.artifact.staging import staged
 from builder.artifact.store import Artifact
 from builder.cli.main import main
 from tests.builder.cli.scripted_engine import Watched
@@ -90,7 +91,7 @@ MANIFEST = Manifest(
 def artifact_folder(tmp_path: Path) -> Path:
     """Write an artifact of three files and give its folder."""
     destination = tmp_path / "artifact"
-    with store.staged(destination) as folder:
+    with staged(destination) as folder:
         for name, content in {
             "engines/portable/rank0.onnx": b"engine",
             "weights/rank0.safetensors": b"w" * 5000,

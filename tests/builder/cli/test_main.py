@@ -27,6 +27,7 @@ Commands:
   compile   Compile a checkpoint into one artifact.
   inspect   Show what an artifact is and holds.
   verify    Prove that an artifact is whole and its answers repeatable.
+  export    Write an artifact back as a Hugging Face checkpoint.
   generate  Generate text with an artifact.
   simulate  Compare scheduling policies on a virtual clock.
   digest    Name a common beginning of prompts.

@@ -1,12 +1,20 @@
 """The text that ships, texts of the user's, and what counts as a right answer."""
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
 
 from builder.errors import UserError
-from builder.gate.text import Question, own_text, questions, questions_sha256, read_text
+from builder.gate.text import (
+    MAX_BYTES,
+    Question,
+    own_text,
+    questions,
+    questions_sha256,
+    read_text,
+)
 
 
 def test_our_text_is_prose_lists_code_and_conversations() -> None:
@@ -39,9 +47,18 @@ def test_a_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
         read_text(tmp_path / "bad.txt")
 
 
-def test_a_file_without_an_end_is_refused() -> None:
-    with pytest.raises(UserError, match=r"--text /dev/zero has more than 4 MiB; give a part"):
-        read_text(Path("/dev/zero"))
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / "large.txt").open("wb") as file:
+        file.truncate(MAX_BYTES + 1)
+    with pytest.raises(UserError, match=r"--text .*large\.txt has more than 4 MiB; give a part"):
+        read_text(tmp_path / "large.txt")
+
+
+def test_what_may_never_end_is_refused_before_it_is_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
+        with pytest.raises(UserError, match=f"--text {path} is not a regular file"):
+            read_text(path)
 
 
 @pytest.mark.parametrize(

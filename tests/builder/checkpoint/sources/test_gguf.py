@@ -54,7 +54,7 @@ def test_rows_are_put_in_order_also_in_blocks(stored: str, tmp_path: Path) -> No
     assert checkpoint.tensors[name].stored == expected
 
 
-@pytest.mark.parametrize(("stored", "form"), [("Q8_0", "int8"), ("Q4_0", "int4")])
+@pytest.mark.parametrize(("stored", "form"), [("Q8_0", "int8"), ("Q5_0", "int8"), ("Q4_0", "int4")])
 def test_blocks_that_a_format_has_are_kept_in_their_bits(
     stored: str, form: str, tmp_path: Path
 ) -> None:
@@ -71,7 +71,7 @@ def test_blocks_that_a_format_has_are_kept_in_their_bits(
         np.testing.assert_array_equal(weight.dequantize(), rounded)
 
 
-@pytest.mark.parametrize("stored", ["F16", "Q4_1", "Q5_0"])
+@pytest.mark.parametrize("stored", ["F16", "Q4_1", "Q5_1"])
 def test_other_blocks_are_dequantized(stored: str, tmp_path: Path) -> None:
     checkpoint = opened(tmp_path, stored=stored)
     assert not checkpoint.quantized

@@ -1,0 +1,113 @@
+"""Read the weights of a cpu engine back: its plan says how each lies in its file, and joined names what lies in one.
+
+Matrices of one input lie one after another, gate and up alternate by 16 outputs; vectors that belong to them likewise.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from builder.artifact.manifest import EngineRecord
+from builder.artifact.store import Artifact
+from builder.checkpoint.groups import CHANNEL, num_groups
+from builder.checkpoint.sources.safetensors_file import read_safetensors
+from builder.checkpoint.tensors import Tensor
+from builder.errors import ArtifactError
+from builder.quant import FORMATS
+from builder.quant.groups import Parts
+from builder.targets.cpu import panels, plan
+from builder.targets.cpu.panels import PANEL, Bytes
+from builder.targets.cpu.plan import Epilogue, Form, WeightRange
+from builder.targets.held import HeldWeight, Shape, weights_of
+
+TYPES = {Form.INT4: ml_dtypes.int4, Form.UINT4: ml_dtypes.uint4}
+"""Types of numbers that a panel gives in whole bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """One weight of the plan."""
+
+    place: WeightRange
+    raw: Callable[[], Bytes]
+    names: tuple[str, ...]
+    is_gated: bool
+    """Whether its two parts alternate."""
+
+
+def held_weights(
+    artifact: Artifact, engine: EngineRecord, shapes: Mapping[str, Shape]
+) -> list[HeldWeight]:
+    """List the weights that `shapes` names.
+
+    Raises:
+        ArtifactError: plan and weights don't go together.
+    """
+    places, operations = plan.decode(artifact.path(engine.path).read_bytes())
+    tensors = read_safetensors(artifact.path(weights_of(engine)))
+    if [place.num_bytes for place in places] != [one.nbytes_stored for one in tensors.values()]:
+        raise ArtifactError(
+            f"plan and weights of {engine.target} in {artifact.root} don't go together; compile the model again"
+        )
+    gates = [operation for operation in operations if operation.epilogue == Epilogue.GATE]
+    gated = {index for gate in gates for index in (gate.weight, gate.bias)}
+    found: list[HeldWeight] = []
+    for index, (tensor, place) in enumerate(zip(tensors.values(), places, strict=True)):
+        names = tuple(tensor.name.split("+"))
+        if shapes.keys() >= set(names):
+            found += _held(_stored(tensor, place, names, index in gated), shapes, engine)
+    return found
+
+
+def _stored(tensor: Tensor, place: WeightRange, names: tuple[str, ...], is_gated: bool) -> _Stored:
+    assert tensor.raw is not None, "safetensors are read raw"
+    return _Stored(place, tensor.raw, names, is_gated)
+
+
+def _held(stored: _Stored, shapes: Mapping[str, Shape], engine: EngineRecord) -> list[HeldWeight]:
+    """Give what lies together in one weight."""
+    found, first = [], 0
+    for index, name in enumerate(stored.names):
+        shape, place = shapes[name], stored.place
+        precision = engine.realized.get(name, place.form.name.lower())
+        group = place.group
+        if precision in FORMATS and group not in FORMATS[precision].GROUPS:
+            group = CHANNEL
+        rows = _rows_of(index, stored, first, shape[0])
+        found.append(
+            HeldWeight(name, precision, group, shape, _reading(stored, rows, shape, group))
+        )
+        first += shape[0]
+    return found
+
+
+def _rows_of(index: int, stored: _Stored, first: int, count: int) -> NDArray[np.int64]:
+    """Give where the outputs of a part lie."""
+    rows = np.arange(count)
+    if not stored.is_gated:
+        return first + rows
+    return rows // PANEL * len(stored.names) * PANEL + index * PANEL + rows % PANEL
+
+
+def _reading(
+    stored: _Stored, rows: NDArray[np.int64], shape: Shape, group: int
+) -> Callable[[], Parts]:
+    place = stored.place
+    if len(shape) == 1:  # a vector is in its own order, not in panels
+        return lambda: (stored.raw().view(np.float32)[rows],)
+
+    def read() -> Parts:
+        form, size_in = place.form, shape[1]
+        found = panels.from_panels(form, place.group, stored.raw(), place.size_out, place.size_in)
+        numbers, *rest = (part[rows] for part in found)
+        count = num_groups(size_in, group)
+        numbers = numbers[:, :size_in].astype(TYPES.get(form, numbers.dtype), copy=False)
+        if form == Form.E2M1 and len(rest) > 1:
+            scales, factors = rest
+            return numbers, scales[:, :count], factors[0, 0]
+        return numbers, *(part[:, :count] for part in rest)
+
+    return read
