@@ -64,9 +64,7 @@ def with_weights_of(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
     section, _ = _quantization(read_json(config_path), folder)
     tensors, _ = _read_weights(folder)
     weights, quantized = read_quantized(section, f"{QUANTIZATION} of {config_path}", tensors)
-    return replace(
-        checkpoint, tensors=weights, quantized=quantized, method=section["quant_method"]
-    )
+    return replace(checkpoint, tensors=weights, quantized=quantized, method=section["quant_method"])
 
 
 def _quantization(config: dict[str, Any], folder: Path) -> tuple[Any, list[Path]]:

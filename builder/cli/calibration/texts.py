@@ -49,7 +49,9 @@ def read_calibration_text(path: Path | None, num_samples: int | None) -> Calibra
     is_lines = path is None or path.suffix in JSON_LINES
     samples = _lines(passage, path or OWN) if is_lines else (passage,) if passage.strip() else ()
     if not samples:
-        raise UserError(f"--calib {path} is empty; give some text, or leave it out for Forerun's own")
+        raise UserError(
+            f"--calib {path} is empty; give some text, or leave it out for Forerun's own"
+        )
     name = OWN_NAME if path is None else path.name
     return CalibrationText(name, sha256, samples[: num_samples or MAX_SAMPLES])
 

@@ -80,7 +80,9 @@ def calibrate(
         held = runs[-1:] if len(runs) >= HELD_OUT_FROM else runs
         used = runs[:-1] if held is not runs else runs
         group = group_for(asked.format, _inputs(model))
-        tokens = _quantize(model, configuration(asked.format, group=group, kv=asked.kv), used, progress)
+        tokens = _quantize(
+            model, configuration(asked.format, group=group, kv=asked.kv), used, progress
+        )
         found = quantizers(model)
         progress.stage("count clipping", _count(held))
         clipped = _clipped(model, found, held, progress)

@@ -55,7 +55,9 @@ def counting_tokens(model: Any, seen: Counter[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def counting_clipped(found: list[Found], clipped: Counter[int], total: Counter[int]) -> Iterator[None]:
+def counting_clipped(
+    found: list[Found], clipped: Counter[int], total: Counter[int]
+) -> Iterator[None]:
     """Count the numbers that pass through quantizers, and those beyond what they reach to, by places in `found`."""
 
     def counter(place: int) -> Callable[..., None]:
