@@ -36,7 +36,7 @@ def torch_model(checkpoint: Checkpoint) -> Any:
             f"transformers can't build it: {unknown_name('model type', kind, CONFIG_MAPPING)}"
         )
     config = CONFIG_MAPPING[kind].from_dict(fields)
-    model_class = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     config.architectures = [model_class.__name__]  # modelopt's export asks for it
     config.tie_word_embeddings = has_tied_head(checkpoint)
     dtype = getattr(torch, stored_dtype(checkpoint))
