@@ -55,7 +55,7 @@ def read_asked(quant: str, files: CalibrationFiles) -> CalibrationText | None:
     """Read what a format is to be calibrated with, before a checkpoint is touched; None where nothing is calibrated.
 
     Raises:
-        UserError: the options have no effect, a library is missing, or the file can't be used.
+        UserError: the options have no effect, or the file can't be used.
     """
     if quant not in RECIPES:
         if files != CalibrationFiles():
@@ -64,7 +64,6 @@ def read_asked(quant: str, files: CalibrationFiles) -> CalibrationText | None:
                 f"{', '.join(RECIPES)}"
             )
         return None
-    check_installed(quant)
     return read_calibration_text(files.text, files.num_samples)
 
 
@@ -72,11 +71,12 @@ def calibrated_plan(plan: BuildPlan, text: CalibrationText | None) -> BuildPlan:
     """Add to a plan what its format is calibrated with, and what that takes.
 
     Raises:
-        UserError: the samples say nothing, or the machine has too little memory.
+        UserError: a library is missing, the samples say nothing, or the machine has too little memory.
     """
     if text is None or not plan.is_calibrated:
         return plan
     options = plan.request.options
+    check_installed(options.quant)
     samples = encode_samples(text, plan.checkpoint.tokenizer)
     check_samples(samples, plan.config.vocab_size)
     needed = need(plan.checkpoint, options.quant)
@@ -90,7 +90,7 @@ def calibrated_plan(plan: BuildPlan, text: CalibrationText | None) -> BuildPlan:
     warning = () if samples.warning is None else (f"warning: {samples.warning}",)
     return replace(
         plan,
-        calibration=Calibration(options.quant, samples, kv),
+        calibration=Calibration(options.quant, samples, kv, options.group),
         estimate=estimate,
         notes=(*plan.notes, *warning),
     )

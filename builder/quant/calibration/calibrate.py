@@ -53,6 +53,8 @@ class Calibration:
     samples: Samples
     kv: str | None = None
     """Precision of keys and values, if they get scales too."""
+    group: int | None = None
+    """Inputs that share a scale, where the format has a choice; None for the largest that fits."""
 
 
 class Stages(Protocol):
@@ -79,7 +81,7 @@ def calibrate(
         runs = list(batches(asked.samples, min(ROW, model.config.max_position_embeddings)))
         held = runs[-1:] if len(runs) >= HELD_OUT_FROM else runs
         used = runs[:-1] if held is not runs else runs
-        group = group_for(asked.format, _inputs(model))
+        group = group_for(asked.format, _inputs(model), asked.group)
         tokens = _quantize(
             model, configuration(asked.format, group=group, kv=asked.kv), used, progress
         )

@@ -35,8 +35,8 @@ KV_RECIPES = {"fp8": "FP8_KV_CFG"}
 """Rules for keys and values, by their precision."""
 
 
-def group_for(format_name: str, sizes: Iterable[int]) -> int:
-    """Give the group of a format that divides all numbers of inputs; 0 where the format fixes it.
+def group_for(format_name: str, sizes: Iterable[int], asked: int | None = None) -> int:
+    """Give the group of a format that divides all numbers of inputs, the one asked for if any; 0 where the format fixes it.
 
     Raises:
         UnsupportedError: none does.
@@ -44,11 +44,13 @@ def group_for(format_name: str, sizes: Iterable[int]) -> int:
     groups, inputs = RECIPES[format_name].groups, sorted(set(sizes))
     if not groups:
         return 0
-    fitting = [group for group in groups if not any(size % group for size in inputs)]
+    allowed = [group for group in groups if asked in (None, group)]
+    fitting = [group for group in allowed if not any(size % group for size in inputs)]
     if not fitting:
+        given = "" if asked is None else f" in groups of {asked or 'a whole channel'}"
         raise UnsupportedError(
-            f"format {format_name} has groups of {', '.join(map(str, groups))} inputs, and this model has layers of "
-            f"{', '.join(map(str, inputs))}, which none divides; --int4 takes any"
+            f"format {format_name}{given}: it has groups of {', '.join(map(str, groups))} inputs that divide all layers, and "
+            f"this model has layers of {', '.join(map(str, inputs))} inputs; --int4 takes any"
         )
     return fitting[0]
 

@@ -15,7 +15,7 @@ from builder.artifact.calibration_report import (
     read_calibration,
     write_calibration,
 )
-from builder.cli.calibration.lines import calibration_line
+from builder.cli.calibration.lines import calibration_rows
 from builder.errors import ArtifactError
 
 
@@ -57,12 +57,14 @@ def test_what_is_no_report_is_refused(data: bytes) -> None:
 
 
 def test_inspect_says_how_much_was_clipped_at_most_and_where(tmp_path: Path) -> None:
-    assert calibration_line(tmp_path) == "none"
+    assert calibration_rows(tmp_path) == []
     write_calibration(tmp_path, report())
-    assert calibration_line(tmp_path) == (
+    ((name, told),) = calibration_rows(tmp_path)
+    assert name == "calibration"
+    assert told == (
         "fp8 by nvidia-modelopt 0.47.0: 700 tokens of mine.txt; at most 0.125% clipped (b.input)"
     )
     write_calibration(tmp_path, report(warning="few"))
-    assert calibration_line(tmp_path).endswith("; too few samples to rely on")
+    assert calibration_rows(tmp_path)[0][1].endswith("; too few samples to rely on")
     (tmp_path / PLACE).write_bytes(b"{")
-    assert calibration_line(tmp_path).startswith("not readable: ")
+    assert calibration_rows(tmp_path)[0][1].startswith("not readable: ")

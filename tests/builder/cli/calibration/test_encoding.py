@@ -1,6 +1,5 @@
 """Samples in tokens: chats as the model's template writes them, texts as they stand."""
 
-
 import pytest
 
 from builder.checkpoint.open import open_checkpoint

@@ -3,6 +3,7 @@
 import pytest
 
 from builder.errors import UnsupportedError
+from builder.quant import recipes
 from builder.quant.calibration import requirements
 from builder.quant.calibration.recipes import RECIPES, group_for
 from builder.quant.calibration.requirements import UNCALIBRATED, check_installed
@@ -19,8 +20,14 @@ def test_the_largest_group_that_divides_all_inputs_is_taken(
 
 
 def test_inputs_that_no_group_divides_are_named() -> None:
-    with pytest.raises(UnsupportedError, match=r"layers of 80, 96, which none divides; --int4"):
+    with pytest.raises(UnsupportedError, match=r"layers of 80, 96 inputs; --int4"):
         group_for("int4-awq", (96, 80))
+
+
+def test_a_group_that_is_asked_for_is_taken_or_refused() -> None:
+    assert group_for("int4-awq", (128, 64), 32) == 32
+    with pytest.raises(UnsupportedError, match="int4-awq in groups of a whole channel"):
+        group_for("int4-awq", (128, 64), 0)
 
 
 def test_a_format_that_fixes_its_groups_has_none_to_choose() -> None:
@@ -39,5 +46,5 @@ def test_without_the_extra_a_calibrated_format_is_refused_with_one_that_needs_no
 
 
 def test_every_calibrated_format_has_a_neighbour_that_is_not() -> None:
-    assert UNCALIBRATED.keys() == RECIPES.keys()
+    assert UNCALIBRATED.keys() == RECIPES.keys() == recipes.RECIPES.keys()
     assert not set(UNCALIBRATED.values()) & set(RECIPES)
