@@ -19,16 +19,16 @@ class Recipe:
     config: str
     """Its public name in `modelopt.torch.quantization`."""
     extra_bytes: float
-    """Memory of calibration and export for each parameter, beside the weights: measured."""
+    """Memory of calibration and export for each parameter, beside the weights."""
     groups: tuple[int, ...] = ()
     """Groups of inputs to choose from, the best first; none where the format fixes them."""
 
 
 RECIPES = {
-    "fp8": Recipe("FP8_DEFAULT_CFG", 1.0),
-    "nvfp4": Recipe("NVFP4_DEFAULT_CFG", 1.0),
-    "int8-smoothquant": Recipe("INT8_SMOOTHQUANT_CFG", 1.0),
-    "int4-awq": Recipe("INT4_AWQ_CFG", 1.0, groups=(128, 64, 32)),
+    "fp8": Recipe("FP8_DEFAULT_CFG", 0.25),
+    "nvfp4": Recipe("NVFP4_DEFAULT_CFG", 0.25),
+    "int8-smoothquant": Recipe("INT8_SMOOTHQUANT_CFG", 0.25),
+    "int4-awq": Recipe("INT4_AWQ_CFG", 0.5, groups=(128, 64, 32)),
 }
 """By format of `builder.quant`; formats that are not here need no calibration."""
 KV_RECIPES = {"fp8": "FP8_KV_CFG"}
