@@ -11,26 +11,28 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-
 from builder import archs, limits, targets
 from builder.artifact import store
+from builder.artifact.calibration_report import write_calibration
 from builder.artifact.config import KVGeometry, Limits, ModelConfig
 from builder.artifact.manifest import SCHEMA, EngineRecord, Manifest
 from builder.artifact.staging import staged
-from builder.artifact.step import RowAsks, StepTensors
 from builder.artifact.store import Artifact
 from builder.checkpoint.open import open_checkpoint
+from builder.checkpoint.provenance import check_unchanged, file_states
 from builder.checkpoint.tensors import Checkpoint
 from builder.checkpoint.weights import WeightReader, has_tied_head
-from builder.errors import BuildError, CheckpointError, UserError
+from builder.errors import UserError
 from builder.limits import Estimate, LimitOptions
 from builder.package import record_source, write_tokenizer
 from builder.quant import FORMATS, is_emulated
 from builder.quant.apply import quantize
+from builder.quant.calibration.calibrate import Calibration, calibrate
+from builder.quant.calibration.recipes import RECIPES
 from builder.quant.imported import (
     block_notes,
     exact_notes,
+    imported_precision,
     plan_imported,
     precision_of_ends,
 )
@@ -40,6 +42,10 @@ from builder.quant.rotate import rotate
 from builder.targets import imports
 from builder.targets import kv as kv_forms
 from builder.targets.compiler import TargetOptions, load_compiler
+from builder.trial import try_engine
+
+CALIBRATED = "calibrated"
+"""Folder of a calibrated checkpoint, which is there while an artifact is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,13 @@ class BuildPlan:
     """What most weights are quantized to in the checkpoint itself; then options don't say it."""
     notes: tuple[str, ...]
     """Warnings, one line each."""
+    calibration: Calibration | None = None
+    """How scales are made that neither the checkpoint has nor the weights alone tell."""
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the format that is asked for needs a calibration first."""
+        return self.imported is None and self.request.options.quant in RECIPES
 
     @property
     def precision(self) -> Precision:
@@ -190,12 +203,14 @@ def build(
             f"{destination.parent} has {free >> 20} MiB free, the artifact needs "
             f"{plan.estimate.disk_bytes >> 20}; free some space or choose another -o"
         )
-    before = _states(plan)
+    before = file_states(plan.checkpoint.source)
     with staged(destination) as folder:
         progress.stage("hash source", plan.checkpoint.source.num_bytes)
         source = record_source(plan.checkpoint, progress.advance)
         names = dict.fromkeys(name for _, name in plan.targets)
-        engines = tuple(_compile(plan, name, folder, progress) for name in names)
+        ready = _calibrated(plan, folder, progress)
+        engines = tuple(_compile(ready, name, folder, progress) for name in names)
+        shutil.rmtree(folder / CALIBRATED, ignore_errors=True)
         manifest = Manifest(
             schema=SCHEMA,
             version=version("forerun"),
@@ -211,35 +226,23 @@ def build(
         )
         progress.stage("verify", 0)
         for engine in engines:
-            _try_engine(Artifact(folder, manifest), engine.target)
-        _check_unchanged(plan, before)
+            try_engine(Artifact(folder, manifest), engine.target)
+        check_unchanged(plan.checkpoint.source, before)
         return store.publish(folder, destination, manifest, replace_existing=replace_existing)
 
 
-def _states(plan: BuildPlan) -> dict[str, tuple[int, int, int]]:
-    """Give what changes when a source file is written to: its place, size and time."""
-    states = {}
-    for file in plan.checkpoint.source.files:
-        try:
-            stat = file.path.stat()
-        except OSError as error:
-            raise CheckpointError(f"can't read {file.path}: {error.strerror or error}") from error
-        states[file.name] = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-    return states
-
-
-def _check_unchanged(plan: BuildPlan, before: dict[str, tuple[int, int, int]]) -> None:
-    """Refuse a source that was written to between its hash and its last weight.
+def _calibrated(plan: BuildPlan, folder: Path, progress: Progress) -> BuildPlan:
+    """Give the plan of the checkpoint that calibration makes, in a folder of its own, where one is needed; write its report.
 
     Raises:
-        CheckpointError: names the file.
+        BuildError: it failed.
     """
-    now = _states(plan)
-    for name, state in before.items():
-        if now[name] != state:
-            raise CheckpointError(
-                f"{name} changed while it was compiled; compile again when nothing writes to it"
-            )
+    if not plan.is_calibrated:
+        return plan
+    assert plan.calibration is not None, "whoever plans a calibrated format gives the samples"
+    checkpoint, report = calibrate(plan.checkpoint, plan.calibration, folder / CALIBRATED, progress)
+    write_calibration(folder, report)
+    return replace(plan, checkpoint=checkpoint, imported=imported_precision(checkpoint))
 
 
 def _compile(plan: BuildPlan, target: str, folder: Path, progress: Progress) -> EngineRecord:
@@ -265,32 +268,3 @@ def _compile(plan: BuildPlan, target: str, folder: Path, progress: Progress) -> 
     advance: Callable[[int], None] = progress.advance
     progress.stage(f"write {target}", plan.estimate.weights_bytes)
     return replace(compiler.compile(lowered, folder, advance), fallbacks=fallen)
-
-
-def _try_engine(artifact: Artifact, target: str) -> None:
-    """Load a fresh engine with the smallest pool, and run one step of it.
-
-    Raises:
-        BuildError: its logits are not finite numbers.
-    """
-    small = replace(artifact.manifest, limits=replace(artifact.manifest.limits, num_blocks=2))
-    executor = targets.open_executor(Artifact(artifact.root, small), target=target)
-    block_size = artifact.manifest.kv.block_size
-    step = StepTensors(
-        token_ids=np.zeros(1, np.int32),
-        positions=np.zeros(1, np.int32),
-        query_start=np.array([0, 1], np.int32),
-        seq_lens=np.ones(1, np.int32),
-        block_tables=np.ones((1, 1, 1), np.int32),
-        slot_mapping=np.full((1, 1), block_size, np.int32),
-        logit_rows=np.zeros(1, np.int32),
-        block_copies=np.zeros((0, 3), np.int32),
-    )
-    try:
-        result = executor.execute(step, RowAsks(0, np.zeros(1, np.float32)))
-        if not np.isfinite(result.full_row(0)).all():
-            raise BuildError(
-                f"the {target} engine gives logits that are not finite; is the checkpoint damaged?"
-            )
-    finally:
-        executor.close()

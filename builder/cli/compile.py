@@ -15,13 +15,19 @@ import click
 from builder import pipeline
 from builder.artifact.store import Artifact, check_free
 from builder.checkpoint.groups import CHANNEL
-from builder.checkpoint.tokenizer_files import TokenizerFiles
+from builder.cli.calibration.asking import (
+    CalibrationFiles,
+    calibrated_plan,
+    calibration_options,
+    read_asked,
+)
 from builder.cli.display import Display, display_for
 from builder.cli.failures import printable
 from builder.cli.gate.lines import report_rows
 from builder.cli.gate.running import Gate, GateFiles, judge_built, make_gate
 from builder.cli.interruption import stop_signals_interrupt
 from builder.cli.plan import show_plan
+from builder.cli.servable import refuse_unservable
 from builder.cli.sizes import ByteSize, format_bytes, format_duration
 from builder.errors import UnsupportedError, UserError, WorkError, unknown_name
 from builder.gate.report import raise_missed
@@ -29,8 +35,6 @@ from builder.limits import LimitOptions
 from builder.quant import FORMATS
 from builder.quant.recipes import RECIPES
 from builder.targets.compiler import TargetOptions
-from triton_backend.chat_template import check_template
-from triton_backend.tokenizer import check_tokenizer
 
 KV_DTYPES = ("float32", "bfloat16", "int8", "fp8", "int8-static")
 NAMES = tuple(dict.fromkeys([*FORMATS, *RECIPES]))
@@ -60,6 +64,8 @@ class Options:
     block_size: int | None
     kv_cache_bytes: int | None
     allow_fallback: bool
+    calib: Path | None
+    calib_samples: int | None
     gate: bool
     gate_text: Path | None
     gate_tokens: int | None
@@ -140,6 +146,7 @@ LATER = "Not in this version."
 @click.option(
     "--allow-fallback", is_flag=True, help="Take layers of another precision than is asked for."
 )
+@calibration_options
 @click.option("--gate", is_flag=True, help="Judge the artifact by MODEL in float32 afterwards.")
 @click.option(
     "--gate-text", type=click.Path(path_type=Path), metavar="FILE", help="Text that the gate reads."
@@ -169,8 +176,10 @@ def compile_model(options: Options) -> None:
     request = request_from(options)
     if options.output is not None:
         check_free(options.output, replace_existing=options.force)
+    text = read_asked(request.options.quant, CalibrationFiles(options.calib, options.calib_samples))
     plan = pipeline.plan(request, shows_bars=not options.quiet and sys.stderr.isatty())
     refuse_unservable(plan.checkpoint.tokenizer)
+    plan = calibrated_plan(plan, text)
     destination = options.output or Path(plan.default_name)
     check_free(destination, replace_existing=options.force)
     gate = gate_from(options, plan)
@@ -228,19 +237,6 @@ def request_from(options: Options) -> pipeline.CompileRequest:
             kv_cache_bytes=options.kv_cache_bytes,
         ),
     )
-
-
-def refuse_unservable(files: TokenizerFiles) -> None:
-    """Refuse a tokenizer or a chat template that could be packed, but not served afterwards.
-
-    The pipeline can't ask: of builder, the command line alone knows the serving side.
-
-    Raises:
-        UserError: names what is wrong with it.
-    """
-    check_tokenizer(files.tokenizer_json)
-    if files.chat_template is not None:
-        check_template(files.chat_template)
 
 
 def refuse_later(options: Options) -> None:

@@ -10,6 +10,7 @@ import click
 from builder.artifact import manifest as manifests
 from builder.artifact.manifest import EngineRecord, Manifest, TokenizerRecord
 from builder.artifact.store import open_artifact, read_manifest
+from builder.cli.calibration.lines import calibration_rows
 from builder.cli.display import Rows, display_on
 from builder.cli.gate.lines import gate_line
 from builder.cli.lines import kv_line, limits_line, model_line
@@ -28,7 +29,11 @@ def command(artifact: Path, as_json: bool, verify: bool) -> None:
     if as_json:
         click.echo((artifact / manifests.FILE_NAME).read_bytes(), nl=False)
     else:
-        rows = [*manifest_rows(manifest), ("quality gate", gate_line(artifact, manifest))]
+        rows = [
+            *manifest_rows(manifest),
+            *calibration_rows(artifact),
+            ("quality gate", gate_line(artifact, manifest)),
+        ]
         display_on(sys.stdout).facts(str(artifact), rows)
 
 

@@ -41,11 +41,21 @@ def plan_rows(plan: BuildPlan) -> Rows:
         ("source", f"{source.name} ({source.kind}, {format_bytes(source.num_bytes)})"),
         ("model", model_line(plan.config)),
         ("precision", precision_line(plan)),
+        *calibration_rows(plan),
         *(("target", target_line(*names)) for names in plan.targets),
         ("weights", format_bytes(plan.estimate.weights_bytes)),
         ("limits", limits_line(plan.limits)),
         ("KV cache", kv_line(plan.kv, plan.limits)),
     ]
+
+
+def calibration_rows(plan: BuildPlan) -> Rows:
+    """Say what the format is calibrated with, if it is."""
+    if plan.calibration is None:
+        return []
+    samples = plan.calibration.samples
+    told = f"{len(samples.rows)} samples, {samples.num_tokens} tokens of {samples.name}"
+    return [("calibration", told)]
 
 
 def precision_line(plan: BuildPlan) -> str:

@@ -66,6 +66,16 @@ def read_text(path: Path) -> Text:
     Raises:
         UserError: it can't be read, or is no regular file, too large or not UTF-8.
     """
+    passage, sha256 = read_passage(path, "--text")
+    return Text(path.name, sha256, (passage,))
+
+
+def read_passage(path: Path, option: str) -> tuple[str, str]:
+    """Read a file that `option` names, and give its text and the sha256 of its bytes.
+
+    Raises:
+        UserError: it can't be read, or is too large or not UTF-8.
+    """
     try:
         if not stat.S_ISREG(
             path.stat().st_mode
@@ -75,14 +85,14 @@ def read_text(path: Path) -> Text:
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise UserError(
-                f"--text {path} has more than {MAX_BYTES >> 20} MiB; give a part of it, as a gate needs no more"
+                f"{option} {path} has more than {MAX_BYTES >> 20} MiB; give a part of it, which is enough"
             )
         passage = data.decode()
     except OSError as error:
-        raise UserError(f"--text {path} can't be read: {error.strerror or error}") from error
+        raise UserError(f"{option} {path} can't be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise UserError(f"--text {path} is not UTF-8; give a plain text file") from error
-    return Text(path.name, hashlib.sha256(data).hexdigest(), (passage,))
+        raise UserError(f"{option} {path} is not UTF-8; give a plain text file") from error
+    return passage, hashlib.sha256(data).hexdigest()
 
 
 def questions() -> tuple[Question, ...]:

@@ -20,7 +20,7 @@ lint_imports_command()
 """
 
 TREE = {
-    "builder": "cli.main gate.reading pipeline export.folder limits package quant.plan archs.llama checkpoint.tensors "
+    "builder": "cli.main gate.reading pipeline export.folder limits package trial quant.plan archs.llama checkpoint.tensors "
     "artifact.config errors",
     "builder.graph": "graph ops",
     "builder.targets": "compiler executor a.compile a.execute a.plan b.compile b.execute",

@@ -3,6 +3,7 @@
 Python files in the folder are never imported and pickles are never opened; the config alone decides.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,22 @@ def open_hf_folder(folder: Path) -> Checkpoint:
     weights, quantized, kv = read_quantized(section, where, tensors)
     plain = {name: value for name, value in config.items() if name != QUANTIZATION}
     return Checkpoint(plain, weights, tokenizer, source, quantized, section["quant_method"], kv)
+
+
+def with_weights_of(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
+    """Give a checkpoint with the weights of a folder in place of its own: the same model, quantized there.
+
+    Raises:
+        CheckpointError: a file is missing, broken, or contradicts another.
+        UnsupportedError: it is quantized in a way that is not implemented.
+    """
+    config_path = folder / "config.json"
+    section, _ = _quantization(read_json(config_path), folder)
+    tensors, _ = _read_weights(folder)
+    weights, quantized, kv = read_quantized(section, f"{QUANTIZATION} of {config_path}", tensors)
+    return replace(
+        checkpoint, tensors=weights, quantized=quantized, method=section["quant_method"], kv=kv
+    )
 
 
 def _quantization(config: dict[str, Any], folder: Path) -> tuple[Any, list[Path]]:

@@ -218,7 +218,7 @@ def test_an_interrupted_build_leaves_nothing_behind_and_says_so(
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pipeline, "_try_engine", interrupt)
+    monkeypatch.setattr(pipeline, "try_engine", interrupt)
     result = compile_(tiny_folder, "-o", tmp_path / "out", "-q")
     assert result.stderr == "error: interrupted; nothing was left behind\n"
     assert result.exit_code == 1
@@ -231,7 +231,7 @@ def test_a_full_disk_in_mid_build_leaves_nothing_behind(
     def fail(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(pipeline, "_try_engine", fail)
+    monkeypatch.setattr(pipeline, "try_engine", fail)
     result = compile_(tiny_folder, "-o", tmp_path / "out", "-q")
     assert result.stderr.startswith(f"error: can't write {tmp_path / 'out'}: No space left")
     assert result.stderr.count("\n") == 1

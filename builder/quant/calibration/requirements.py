@@ -1,0 +1,30 @@
+"""What calibration needs that does not come with Forerun itself."""
+
+from importlib.util import find_spec
+
+from builder.errors import UnsupportedError
+from builder.quant.calibration.recipes import RECIPES
+
+LIBRARIES = ("torch", "transformers", "modelopt")
+UNCALIBRATED = {
+    "fp8": "fp8-dynamic",
+    "nvfp4": "nvfp4-weight-only",
+    "int8-smoothquant": "int8",
+    "int4-awq": "int4",
+}
+"""What comes nearest to a format and needs no calibration."""
+
+
+def check_installed(format_name: str) -> None:
+    """Refuse a format that is calibrated where the libraries for it are missing; a checkpoint is not needed to tell.
+
+    Raises:
+        UnsupportedError: names the extra, and the format that does without.
+    """
+    missing = [name for name in LIBRARIES if find_spec(name) is None]
+    if format_name in RECIPES and missing:
+        raise UnsupportedError(
+            f'format {format_name} is calibrated, which needs {", ".join(missing)}: pip install "forerun[quant]", or '
+            f"choose --quant {UNCALIBRATED[format_name]}, which needs no calibration; for a checkpoint that is quantized "
+            "already, leave the format out"
+        )
