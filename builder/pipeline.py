@@ -154,8 +154,8 @@ def _emulations(name: str, names: tuple[str, ...]) -> Iterator[str]:
     for target in names:
         if is_emulated(name, target):
             yield (
-                f"target {target} emulates {name}: its exact numbers are stored as float32 and multiplied in float32, to "
-                "measure its accuracy and not for speed"
+                f"target {target} emulates {name}: its exact numbers are multiplied in float32, to measure its accuracy and "
+                "not for speed"
             )
 
 

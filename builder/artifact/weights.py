@@ -22,6 +22,8 @@ DTYPES: dict[str, Any] = {
     "I8": np.int8,
     "U8": np.uint8,
     "I32": np.int32,
+    "F8_E4M3": np.uint8,
+    "F8_E8M0": np.uint8,
 }
 
 
@@ -50,7 +52,7 @@ def write_weights(
     with path.open("wb") as stream:
         stream.write(header)
         for weight in ordered:
-            values = np.ascontiguousarray(weight.read(), DTYPES[weight.dtype])
+            values = np.asarray(weight.read(), DTYPES[weight.dtype], order="C")  # scalars too
             assert values.shape == weight.shape, (
                 f"{weight.name}: {values.shape}, not {weight.shape}"
             )
