@@ -27,11 +27,8 @@ from builder.limits import Estimate, LimitOptions
 from builder.package import record_source, write_tokenizer
 from builder.quant import FORMATS, is_emulated
 from builder.quant.apply import quantize
-from builder.quant.imported import (
-    exact_notes,
-    plan_imported,
-    precision_of_ends,
-)
+from builder.quant.hardware import check_hardware
+from builder.quant.imported import exact_notes, plan_imported, precision_of_ends
 from builder.quant.plan import Precision, linear_weights, plan_quantization
 from builder.quant.realized import fallbacks, refuse_fallbacks
 from builder.quant.rotate import rotate
@@ -100,6 +97,9 @@ def plan(request: CompileRequest, *, shows_bars: bool = False) -> BuildPlan:
     Raises:
         UserError: the checkpoint can't be read, or something asked for is not supported.
     """
+    check_hardware(request.targets, request.options.quant, request.options.kv)
+    for asked in request.targets:
+        targets.resolve(asked)
     return plan_checkpoint(open_checkpoint(request.model, shows_bars=shows_bars), request)
 
 

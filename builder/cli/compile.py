@@ -27,6 +27,7 @@ from builder.errors import UnsupportedError, UserError, WorkError, unknown_name
 from builder.gate.report import raise_missed
 from builder.limits import LimitOptions
 from builder.quant import FORMATS
+from builder.quant.hardware import table_of_formats
 from builder.targets.compiler import TargetOptions
 from triton_backend.chat_template import check_template
 from triton_backend.tokenizer import check_tokenizer
@@ -76,7 +77,10 @@ COUNT = click.IntRange(min=1)
 LATER = "Not in this version."
 
 
-@click.command(short_help="Compile a checkpoint into one artifact.")
+@click.command(
+    short_help="Compile a checkpoint into one artifact.",
+    epilog=f"\b\nFormats and who runs them; GPU targets: {LATER.lower()}\n{table_of_formats()}",
+)
 @click.argument("model")
 @click.option(
     "-o",
