@@ -97,7 +97,10 @@ def derive(options: LimitOptions, config: ModelConfig, kv: KVGeometry) -> Limits
 PANELS = {"cpu": 16}
 """Outputs that are padded to a multiple of so many, by target."""
 SCALE_BYTES = {"cpu": 2}
-"""Bytes of a weight scale, by target; 4 where it is not named."""
+"""Bytes of a weight scale, by target."""
+ELEMENT_SCALE_BYTES = {"FLOAT": 4, "FLOAT8E4M3FN": 1, "FLOAT8E8M0": 1}
+WIDENED = ("portable",)
+"""Targets that hold what they emulate as float32 in memory."""
 
 
 def estimate(
@@ -113,6 +116,7 @@ def estimate(
     `ends` is the precision of head and embedding table where it is not the one that goes with the layers'; then nothing
     is rotated, so a tied head stays one with the table.
     """
+    widens = target in WIDENED and is_emulated(precision.name, target)
     rules = FORMATS.get(precision.name)
     is_rotated = ends is None and rules is not None and rules.IS_ROTATED
     if ends is None:
@@ -122,7 +126,9 @@ def estimate(
     table = _padded(config.vocab_size, PANELS.get(target, 1)) * _padded(
         config.hidden_size, ends.group or 1
     )
-    per_weight, per_head = _weight_bytes(precision, target), _weight_bytes(ends, target)
+    per_weight, per_head = (
+        _weight_bytes(one, target, config.hidden_size) for one in (precision, ends)
+    )
     shares = config.tied_head and not is_rotated
     tables, rest = table if shares else 2 * table, _count_rest(config)
     rope_bytes = 4 * limits.max_seq_len * config.head_dim
@@ -132,19 +138,19 @@ def estimate(
     return Estimate(
         weights_bytes=weights_bytes,
         disk_bytes=weights_bytes + (32 << 20),
-        peak_bytes=RUNTIME_BYTES + weights_bytes + 2 * largest,
+        peak_bytes=RUNTIME_BYTES + weights_bytes + 2 * largest + (4 * linear if widens else 0),
     )
 
 
-def _weight_bytes(precision: Precision, target: str) -> float:
-    """Give the bytes of a weight, its share of a scale included."""
+def _weight_bytes(precision: Precision, target: str, size_in: int) -> float:
+    """Give the bytes of a weight, its share of a scale included, which goes with `size_in` weights where it is an output's."""
     if precision.name not in FORMATS:
         return ELEMENT_BYTES[precision.name]
     rules = FORMATS[precision.name]
     scale = SCALE_BYTES.get(target, 4) + rules.HAS_ZERO_POINTS
     if is_emulated(precision.name, target):  # whose scales are stored exactly
-        scale = 4 if rules.SCALE == "FLOAT" else 1
-    per_group: float = scale / precision.group if precision.group else 0
+        scale = ELEMENT_SCALE_BYTES[rules.SCALE]
+    per_group: float = scale / (precision.group or size_in)
     return per_group + float(rules.BITS) / 8
 
 

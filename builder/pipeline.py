@@ -29,6 +29,7 @@ from builder.quant import FORMATS, is_emulated
 from builder.quant.apply import quantize
 from builder.quant.calibration.calibrate import Calibration, calibrate
 from builder.quant.calibration.recipes import RECIPES
+from builder.quant.hardware import check_hardware
 from builder.quant.imported import (
     block_notes,
     exact_notes,
@@ -116,6 +117,9 @@ def plan(request: CompileRequest, *, shows_bars: bool = False) -> BuildPlan:
     Raises:
         UserError: the checkpoint can't be read, or something asked for is not supported.
     """
+    check_hardware(request.targets, request.options.quant, request.options.kv)
+    for asked in request.targets:
+        targets.resolve(asked)
     return plan_checkpoint(open_checkpoint(request.model, shows_bars=shows_bars), request)
 
 
@@ -167,8 +171,8 @@ def _emulations(name: str, names: tuple[str, ...]) -> Iterator[str]:
     for target in names:
         if is_emulated(name, target):
             yield (
-                f"target {target} emulates {name}: its exact numbers are widened to float32 and multiplied in float32, to "
-                "measure its accuracy and not for speed"
+                f"target {target} emulates {name}: its exact numbers are multiplied in float32, to measure its accuracy and "
+                "not for speed"
             )
 
 

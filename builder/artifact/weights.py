@@ -24,6 +24,7 @@ DTYPES: dict[str, Any] = {
     "I32": np.int32,
     "I64": np.int64,
     "F8_E4M3": np.uint8,
+    "F8_E8M0": np.uint8,
 }
 """Types that numbers are handed over in, by safetensors name; those without a numpy type as their bits."""
 
@@ -60,7 +61,7 @@ def write_weights(
     with path.open("wb") as stream:
         stream.write(header)
         for weight in ordered:
-            values = np.asarray(weight.read(), DTYPES[weight.dtype], order="C")
+            values = np.asarray(weight.read(), DTYPES[weight.dtype], order="C")  # scalars too
             assert values.shape == weight.shape, (
                 f"{weight.name}: {values.shape}, not {weight.shape}"
             )

@@ -33,6 +33,7 @@ from builder.errors import UnsupportedError, UserError, WorkError, unknown_name
 from builder.gate.report import raise_missed
 from builder.limits import LimitOptions
 from builder.quant import FORMATS
+from builder.quant.hardware import table_of_formats
 from builder.quant.recipes import RECIPES
 from builder.targets.compiler import TargetOptions
 
@@ -84,7 +85,10 @@ COUNT = click.IntRange(min=1)
 LATER = "Not in this version."
 
 
-@click.command(short_help="Compile a checkpoint into one artifact.")
+@click.command(
+    short_help="Compile a checkpoint into one artifact.",
+    epilog=f"\b\nFormats and who runs them; GPU targets: {LATER.lower()}\n{table_of_formats()}",
+)
 @click.argument("model")
 @click.option(
     "-o",
@@ -110,9 +114,9 @@ LATER = "Not in this version."
 )
 @click.option("--int8", is_flag=True, help="Quantize weights to 8-bit integers.")
 @click.option(
-    "--fp8", is_flag=True, help="Quantize weights and activations to FP8; emulated on cpu."
+    "--fp8", is_flag=True, help="Quantize weights and activations to FP8; emulated on CPUs."
 )
-@click.option("--nvfp4", is_flag=True, help="Quantize weights to NVFP4; emulated on cpu.")
+@click.option("--nvfp4", is_flag=True, help="Quantize weights to NVFP4; emulated on CPUs.")
 @click.option("--int4", is_flag=True, help="Quantize weights to 4-bit integers.")
 @click.option("--quant", metavar="NAME", help=f"The same by name: none, {', '.join(NAMES)}.")
 @click.option(

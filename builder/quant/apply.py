@@ -46,7 +46,7 @@ def quantize(graph: Graph, plan: QuantPlan) -> QuantizedGraph:
         graph.model.graph.insert_before(graph.model.graph[0], nodes)
         weight.replace_all_uses_with(nodes[-1].outputs[0])
         if precision.name in FORMATS and FORMATS[precision.name].SCALE == "FLOAT8E8M0":
-            graph.model.graph.opset_imports[""] = E8M0_OPSET
+            _raise_opset(graph.model, E8M0_OPSET)
     return QuantizedGraph(graph.model, graph.config, plan.requested)
 
 
@@ -62,6 +62,13 @@ class PackedOnce:
         if index not in self._parts:
             self._parts = dict(enumerate(self._pack()))
         return self._parts.pop(index)
+
+
+def _raise_opset(model: ir.Model, version: int) -> None:
+    """Set the version of the standard operations, in the bodies of functions too: they can't be inlined otherwise."""
+    model.graph.opset_imports[""] = version
+    for function in model.functions.values():
+        function.opset_imports[""] = version
 
 
 def _narrow(weight: ir.Value) -> list[ir.Node]:

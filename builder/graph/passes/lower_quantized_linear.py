@@ -1,7 +1,7 @@
 """Linear layers of 8 or 4 bits become ONNX Runtime's MatMulNBits.
 
-1. `Gemm(x, DequantizeLinear(packed, scale, zero?), bias?)` with transB and blocks along the inner dimension becomes
-   `MatMulNBits(x, blocks, scale, bias?)`.
+1. `Gemm(x, DequantizeLinear(packed, scale, zero?), bias?)` with transB, integers, and blocks along the inner dimension
+   becomes `MatMulNBits(x, blocks, scale, bias?)`. Floats of few bits stay: their rows must not be rounded to int8.
 2. `blocks` is the unsigned form `[out, groups, group]` that the kernel takes: packed - zero + 128, padded with 128.
    4-bit weights are kept in 8 bits too: one product and one lookup serve all formats.
 
@@ -18,6 +18,7 @@ from builder.graph.emit import lazy_weight
 MICROSOFT = "com.microsoft"
 OFFSET = 128
 """Zero point that MatMulNBits assumes for 8 bits."""
+INTEGERS = (ir.DataType.INT8, ir.DataType.INT4, ir.DataType.UINT4)
 
 
 class LowerQuantizedLinear(ir.passes.InPlacePass):
@@ -51,14 +52,15 @@ def blocks_of(graph: ir.Graph, dequantize: ir.Node) -> ir.Value:
 
 
 def dequantize_of(value: ir.Value | None) -> ir.Node | None:
-    """Give the blocked DequantizeLinear of a weight that produces `value`, if it is one."""
+    """Give the blocked DequantizeLinear of a weight of integers that produces `value`, if it is one."""
     node = value.producer() if value is not None else None
     if node is None or node.op_type != "DequantizeLinear" or node.inputs[0] is None:
         return None
     is_blocked = (
         node.attributes.get_int("block_size", 0) > 0 and node.attributes.get_int("axis", 1) == 1
     )
-    return node if is_blocked and node.inputs[0].is_initializer() else None
+    is_weight = node.inputs[0].is_initializer() and node.inputs[0].dtype in INTEGERS
+    return node if is_blocked and is_weight else None
 
 
 def _dequantized(node: ir.Node) -> ir.Node | None:

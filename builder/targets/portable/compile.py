@@ -1,5 +1,8 @@
 """Compile for stock ONNX Runtime: inline Forerun's operations, and map quantized layers to its own kernels.
 
+Layers of floats of few bits stay DequantizeLinear and Gemm: ONNX Runtime widens their weights once, when a session is
+opened, and multiplies float32 numbers that are exactly theirs. Their rows are rounded by the operations of the graph.
+
 The ONNX file holds no numbers: its weights are external data in `weights/`, by paths relative to the
 artifact's folder.
 """
@@ -20,16 +23,18 @@ from onnx_ir.passes.common import (
 from builder.artifact.config import KVGeometry, KVGroup, ModelConfig
 from builder.artifact.manifest import EngineRecord
 from builder.artifact.weights import WeightSpec, write_weights
-from builder.errors import BuildError, UnsupportedError
+from builder.errors import UnsupportedError
 from builder.graph.graph import LoweredGraph, QuantizedGraph
 from builder.graph.passes.fold_static_shapes import FoldStaticShapes
 from builder.graph.passes.infer_shapes import InferShapes
 from builder.graph.passes.lower_quantized_gather import LowerQuantizedGather
 from builder.graph.passes.lower_quantized_linear import LowerQuantizedLinear
-from builder.quant import FORMATS
+from builder.graph.passes.widen_fp4 import WidenFP4
+from builder.quant import FORMATS, is_emulated
 from builder.targets.bindings import binding
 from builder.targets.checks import require, require_head_dim, require_one_rank
 from builder.targets.compiler import TargetOptions
+from builder.targets.portable.realized import realized_precisions
 from plugins.paged_attention import spec
 
 NAME = "portable"
@@ -45,26 +50,34 @@ QUANTIZED = (
     "{label} weights, each in 8 bits with a float32 scale per group; the activations of their layers are rounded to "
     "int8 per group while they are multiplied; all else, KV included, float32"
 )
-PASSES: tuple[ir.passes.PassBase, ...] = (
+EMULATION = (
+    "emulation of {names}: exactly their weights, kept in their bits and widened to float32 when the engine is opened, and "
+    "exactly their activations, multiplied in float32; all else, KV included, float32"
+)
+LOWERINGS: tuple[ir.passes.PassBase, ...] = (LowerQuantizedGather(), LowerQuantizedLinear())
+"""They decide what each layer is."""
+EXPANSIONS: tuple[ir.passes.PassBase, ...] = (
+    WidenFP4(),
     InlinePass(),
-    LowerQuantizedGather(),
-    LowerQuantizedLinear(),
     InferShapes(),
     FoldStaticShapes(),
     CommonSubexpressionEliminationPass(),
     RemoveUnusedNodesPass(),
     RemoveUnusedOpsetsPass(),
 )
+"""They write out by its definition what ONNX Runtime does not know, and share what is the same; no layer changes."""
 MAX_HEAD_DIM = 128
 """Above it ONNX Runtime splits the sum over D by the number of keys, so that a result depends on its batch."""
-REALIZED = {"Gemm": "float32", "MatMulNBits": "int8"}
-"""Precision of a linear layer, by the operation found in the lowered graph."""
 STORED = {
     ir.DataType.FLOAT: "F32",
     ir.DataType.BFLOAT16: "BF16",
     ir.DataType.UINT8: "U8",
     ir.DataType.INT8: "I8",
+    ir.DataType.FLOAT8E4M3FN: "F8_E4M3",
+    ir.DataType.FLOAT8E8M0: "F8_E8M0",
 }
+WORDS = {"BF16": np.uint16, "F8_E4M3": np.uint8, "F8_E8M0": np.uint8}
+"""Integers that number types are written as."""
 
 
 def check(config: ModelConfig, options: TargetOptions) -> None:
@@ -76,15 +89,16 @@ def check(config: ModelConfig, options: TargetOptions) -> None:
     require(NAME, "dtype", options.dtype, DTYPES)
     require(NAME, "quant", options.format, QUANTS)
     require(NAME, "--kv", options.kv or "float32", ("float32",))
-    if options.quant != "none":
+    if options.quant != "none" and not is_emulated(options.quant, NAME):
         require(NAME, "--group", str(options.precision.group or "channel"), tuple(map(str, GROUPS)))
     require_one_rank(NAME, options.tp)
     require_head_dim(NAME, config, MAX_HEAD_DIM)
 
 
-def groups(quant: str) -> tuple[int, ...]:  # noqa: ARG001 - all formats become 8 bits
-    """Give the groups of every format."""
-    return GROUPS
+def groups(quant: str) -> tuple[int, ...]:
+    """Give the groups of a format: its own where it is emulated, those of the kernel for all integers."""
+    own: tuple[int, ...] = FORMATS[quant].GROUPS
+    return own if is_emulated(quant, NAME) else GROUPS
 
 
 def kv_geometry(config: ModelConfig, block_size: int, options: TargetOptions) -> KVGeometry:  # noqa: ARG001
@@ -117,9 +131,11 @@ def lower(graph: QuantizedGraph, kv: KVGeometry) -> LoweredGraph:
     """
     _check_attention(graph)
     _fix_block_size(graph.model, kv.block_size)
-    for lowering in PASSES:
+    for lowering in LOWERINGS:
         lowering(graph.model)
-    realized = _realized(graph.model)
+    realized = realized_precisions(graph.model)
+    for expansion in EXPANSIONS:
+        expansion(graph.model)
     return LoweredGraph(graph.model, graph.config, kv, graph.requested, realized)
 
 
@@ -144,8 +160,8 @@ def compile(  # noqa: A001 - the verb of the Compiler protocol
         outputs=tuple(map(binding, graph.model.graph.outputs)),
         requested=graph.requested,
         realized=graph.realized,
-        compute=COMPUTE.get(graph.requested, QUANTIZED.format(label=graph.requested)),
-        emulated=(),
+        compute=_compute(graph),
+        emulated=_emulated(graph),
         fallbacks={},
     )
 
@@ -163,28 +179,31 @@ def _fix_block_size(model: ir.Model, block_size: int) -> None:
             value.shape = ir.Shape(sizes)
 
 
-def _realized(model: ir.Model) -> dict[str, str]:
-    """Name the precision of every linear layer, by its weight."""
-    found: dict[str, str] = {}
-    for node in model.graph:
-        if node.op_type in REALIZED:
-            weight, precision = node.inputs[1], REALIZED[node.op_type]
-            cast = weight.producer() if weight is not None else None
-            if cast is not None and cast.op_type == "Cast":
-                weight, precision = cast.inputs[0], "bfloat16"
-            if weight is None or not weight.is_initializer():
-                raise BuildError(f"a {node.op_type} in the lowered graph multiplies by no weight")
-            found[str(weight.name).removesuffix(".blocks").removesuffix(".packed")] = precision
-    return found
+def _emulated(graph: LoweredGraph) -> tuple[str, ...]:
+    """Name the formats whose numbers are multiplied in float32."""
+    return tuple(sorted(name for name in set(graph.realized.values()) if is_emulated(name, NAME)))
+
+
+def _compute(graph: LoweredGraph) -> str:
+    """Say in what precision the engine computes."""
+    if names := _emulated(graph):
+        return EMULATION.format(names=" and ".join(names))
+    return COMPUTE.get(graph.requested, QUANTIZED.format(label=graph.requested))
 
 
 def _spec(value: ir.Value) -> WeightSpec:
     tensor = value.const_value
     assert tensor is not None
-    shape = tuple(int(size) for size in tensor.shape)  # type: ignore[arg-type]
-    if tensor.dtype == ir.DataType.BFLOAT16:
-        return WeightSpec(str(value.name), "BF16", shape, lambda: tensor.numpy().view(np.uint16))
-    return WeightSpec(str(value.name), STORED[tensor.dtype], shape, tensor.numpy)
+    name, shape = str(value.name), tuple(int(size) for size in tensor.shape)  # type: ignore[arg-type]
+    if tensor.dtype == ir.DataType.UINT4:
+        num_bytes = -(-int(np.prod(shape)) // 2)
+        return WeightSpec(
+            name, "U8", (num_bytes,), lambda: np.frombuffer(tensor.tobytes(), np.uint8)
+        )
+    stored = STORED[tensor.dtype]
+    if stored in WORDS:
+        return WeightSpec(name, stored, shape, lambda: tensor.numpy().view(WORDS[stored]))
+    return WeightSpec(name, stored, shape, tensor.numpy)
 
 
 def _point_to_file(value: ir.Value, path: Path, where: tuple[int, int]) -> None:

@@ -29,6 +29,9 @@ NAME = "portable"
 WEIGHTS_ROOT = "session.model_external_initializers_file_folder_path"
 """ONNX Runtime's name for the folder that weight paths are relative to. It maps the file and keeps only its own
 packed copy: 704 MB resident for SmolLM2 in float32, against 1,221 MB with initializers handed in from Python."""
+NO_QUANTIZED_REWRITES = "session.disable_quant_qdq"
+"""Then ONNX Runtime computes a DequantizeLinear of a weight once, when the session is opened, instead of at every step. Not
+for speed alone: a Gemm whose weight is computed at every step multiplies a single row by another routine, in other bits."""
 MAX_SCORES = 1 << 26
 """Attention scores of one layer in one call: 256 MiB, of which ONNX Runtime holds about three at a time."""
 OUT_OF_MEMORY = ("bad_alloc", "Cannot allocate memory", "Failed to allocate memory")
@@ -140,6 +143,7 @@ def _session(artifact: Artifact, record: EngineRecord, num_threads: int) -> ort.
     options = ort.SessionOptions()
     options.intra_op_num_threads = num_threads
     options.log_severity_level = 4
+    options.add_session_config_entry(NO_QUANTIZED_REWRITES, "1")
     options.add_session_config_entry(WEIGHTS_ROOT, str(artifact.root.resolve()))
     try:
         return ort.InferenceSession(

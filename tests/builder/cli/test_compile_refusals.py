@@ -42,11 +42,6 @@ def test_what_later_versions_do_is_refused_by_name_before_the_checkpoint_is_touc
         (["--target", "cpuu"], "unknown target 'cpuu'. Did you mean cpu?"),
         (["--target", "tensorrt"], "target tensorrt is not implemented yet"),
         (["--dtype", "float16"], "dtype float16"),
-        (
-            ["--target", "portable", "--fp8"],
-            "target portable does not support quant fp8; supported: none, int8, int4, uint4",
-        ),
-        (["--target", "portable", "--nvfp4"], "does not support quant nvfp4"),
         (["--fp8", "--nvfp4"], "one format at a time; given fp8 and nvfp4"),
         (["--nvfp4", "--group", "32"], "format nvfp4 fixes its groups; leave out --group"),
         (["--fp8", "--group", "channel"], "format fp8 fixes its groups; leave out --group"),

@@ -64,7 +64,7 @@ def test_a_manifest_that_does_not_fit_its_engine_is_refused_at_open(
         (TargetOptions(dtype="float16"), "dtype float16.*float32, bfloat16"),
         (TargetOptions(quant="int8", group=128), "--group 128; supported: 32, 64"),
         (TargetOptions(quant="int8", group=0), "--group channel; supported: 32, 64"),
-        (TargetOptions(quant="fp8"), "quant fp8.*int8"),
+        (TargetOptions(quant="fp9"), "quant fp9.*int8.*fp8"),
         (TargetOptions(tp=2), "--tp 2"),
         (TargetOptions(kv="int8"), "--kv int8.*float32"),
     ],

@@ -1,0 +1,45 @@
+"""Engines of checkpoints that modelopt exported, against modelopt's own fake-quantized torch model of the same weights.
+
+Rows that are rounded to few bits make a cliff of every boundary between two steps: a sum in another order flips one number in
+some tens of thousands, and every token behind it differs by about 1 %. So rows are judged by their median, which no flip reached.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from builder.targets import open_executor
+from tests.built import compile_model
+from tests.modelopt_model import quantize_with_modelopt
+from tests.models import tiny_llama
+from tests.paged_runner import PagedRunner
+
+SIZES = {"hidden_size": 128, "intermediate_size": 192, "head_dim": 32}
+CONFIGS = {
+    "FP8_PER_CHANNEL_PER_TOKEN_CFG": (1e-5, 3e-2),
+    "W4A16_NVFP4_CFG": (1e-5, 1e-5),
+}
+"""Bounds on the relative difference of logits: of half of the tokens, and of all together."""
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_an_engine_says_what_modelopts_own_model_says(config: str, tmp_path: Path) -> None:
+    model = tiny_llama(tmp_path / "model", **SIZES)
+    draw = np.random.default_rng(0)
+    calibrating, asked = (draw.integers(0, 256, (count, 64)) for count in (4, 2))
+    want = quantize_with_modelopt(
+        model, config, tmp_path / "exported", calibrating=calibrating, asked=asked
+    )
+    for target in ("cpu", "portable"):
+        built = compile_model(
+            tmp_path / "exported", tmp_path / target, target=target, max_num_seqs=64
+        )
+        executor = open_executor(built)
+        runner = PagedRunner(executor)
+        got = np.stack([runner.whole(row.tolist()) for row in asked])
+        executor.close()
+        rows = np.linalg.norm(got - want, axis=2) / np.linalg.norm(want, axis=2)
+        of_half, of_all = CONFIGS[config]
+        assert np.median(rows) < of_half
+        assert np.linalg.norm(got - want) < of_all * np.linalg.norm(want)
