@@ -51,8 +51,12 @@ DEFAULTS = {
     "mxfp4": Thresholds(0.75, 4.5, 0.58, 1.7, 0.15, 0.6),
 }
 """By format of the weights."""
-INT8_KV = Thresholds(0.002, 0.02, -0.005, 0.003, -0.05, 0.05)
-"""What is added where keys and values are int8."""
+KV_COSTS = {
+    "int8": Thresholds(0.002, 0.02, -0.005, 0.003, -0.05, 0.05),
+    "int8-static": Thresholds(0.008, 0.05, -0.05, 0.01, -0.15, 0.1),
+    "fp8": Thresholds(0.015, 0.1, -0.06, 0.015, -0.2, 0.1),
+}
+"""What is added where keys and values are in 8 bits."""
 
 
 def kv_format(kv: KVGeometry) -> str:
@@ -73,10 +77,11 @@ def default_thresholds(requested: str, kv: str) -> Thresholds:
             f"format {name} has no default thresholds; known are those of {', '.join(DEFAULTS)}"
         )
     found = DEFAULTS[name]
-    if kv != "int8":
+    cost = KV_COSTS.get(kv)
+    if cost is None:
         return found
     names = [each.name for each in fields(Thresholds)]
-    return Thresholds(**{name: getattr(found, name) + getattr(INT8_KV, name) for name in names})
+    return Thresholds(**{name: getattr(found, name) + getattr(cost, name) for name in names})
 
 
 def read_thresholds(path: Path, defaults: Thresholds) -> Thresholds:

@@ -73,7 +73,7 @@ def test_verify_refuses_an_altered_file_by_name(artifact_folder: Path) -> None:
         (b"{}", "has schema none"),
         (b'{"schema": 99}', "has schema 99, this version of Forerun reads schema 3"),
         (b"{", "can't be read"),
-        (b'{"schema": 2}', "can't be read"),
+        (b'{"schema": 3}', "can't be read"),
         (b"[" * 100_000, "can't be read"),
     ],
     ids=["no schema", "later schema", "no JSON", "missing fields", "deep nesting"],

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from builder.errors import UnsupportedError, UserError
-from builder.gate.thresholds import DEFAULTS, INT8_KV, default_thresholds, read_thresholds
+from builder.gate.thresholds import DEFAULTS, KV_COSTS, default_thresholds, read_thresholds
 from builder.quant import FORMATS
 
 INT8 = DEFAULTS["int8"]
@@ -28,9 +28,10 @@ def test_imported_checkpoints_are_held_to_the_thresholds_of_their_format(name: s
     assert found == DEFAULTS[name.removesuffix("-g256")]
 
 
-def test_int8_keys_and_values_may_cost_something() -> None:
-    found = default_thresholds("int8", "int8")
-    assert found.max_kl_mean == INT8.max_kl_mean + INT8_KV.max_kl_mean
+@pytest.mark.parametrize("kv", ["int8", "int8-static", "fp8"])
+def test_keys_and_values_in_8_bits_may_cost_something(kv: str) -> None:
+    found = default_thresholds("int8", kv)
+    assert found.max_kl_mean == INT8.max_kl_mean + KV_COSTS[kv].max_kl_mean
     assert found.min_agreement < INT8.min_agreement
     assert found.max_perplexity_ratio > INT8.max_perplexity_ratio
 

@@ -141,7 +141,10 @@ def test_a_head_size_that_is_no_whole_group_is_quantized_after_attention(tmp_pat
         (TargetOptions(dtype="float16"), "dtype float16.*float32, bfloat16"),
         (TargetOptions(quant="fp9"), "quant fp9.*int8"),
         (TargetOptions(tp=2), "--tp 2"),
-        (TargetOptions(kv="fp8"), "--kv fp8; supported: float32, bfloat16, int8"),
+        (
+            TargetOptions(kv="nvfp4"),
+            "--kv nvfp4; supported: float32, bfloat16, int8, fp8, int8-static",
+        ),
     ],
 )
 def test_what_the_target_lacks_is_refused_with_what_it_has(
