@@ -5,13 +5,14 @@ what is compiled from them is the checkpoint bit for bit.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from builder.checkpoint.groups import Float32, spread
+from builder.checkpoint.rows import ANY, RowScales
 from builder.errors import CheckpointError
 
 Parts = tuple[NDArray[Any], ...]
@@ -19,8 +20,6 @@ Parts = tuple[NDArray[Any], ...]
 E4M3, one float32 `[]` that they are multiplied by."""
 
 FORMATS = ("int8", "int4", "uint4", "fp8", "nvfp4")
-FLOAT_ROWS, TOKEN_ROWS = "float", "token"
-"""Rows that stay float, and rows that are rounded with a scale per token."""
 SIGNED = ("int4",)
 """Formats whose scales may be negative: -8 has no counterpart, so the sign of a scale says something."""
 LARGEST = {"int8": 128.0, "int4": 8.0, "uint4": 15.0, "fp8": 448.0, "nvfp4": 6.0}
@@ -44,10 +43,9 @@ class QuantizedWeight:
     """Bytes of all its parts in the file."""
     load: Callable[[], Parts]
     """Read the parts without checks; the scheme's own."""
-    input_scale: Callable[[], Float32] | None = None
-    """Read the fixed scale of the rows that it is multiplied with; None where rows are float or scaled as they come."""
-    rows: str = FLOAT_ROWS
-    """Of fp8 and nvfp4: what shares a scale in the rows that it is multiplied with, such as TOKEN_ROWS, or FLOAT_ROWS."""
+    rows: str = ANY
+    """How the rows that it is multiplied with are rounded: a kind of `rows.py`, or one that isn't implemented."""
+    row_scales: RowScales = field(default_factory=RowScales)
 
     def read(self) -> Parts:
         """Read numbers and scales exactly as stored; float16 and bfloat16 scales are widened to float32.

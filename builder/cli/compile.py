@@ -28,11 +28,13 @@ from builder.gate.report import raise_missed
 from builder.limits import LimitOptions
 from builder.quant import FORMATS
 from builder.quant.hardware import table_of_formats
+from builder.quant.recipes import RECIPES
 from builder.targets.compiler import TargetOptions
 from triton_backend.chat_template import check_template
 from triton_backend.tokenizer import check_tokenizer
 
 KV_DTYPES = ("float32", "bfloat16", "int8")
+NAMES = tuple(dict.fromkeys([*FORMATS, *RECIPES]))
 GROUPS = {"32": 32, "64": 64, "128": 128, "channel": CHANNEL}
 
 
@@ -110,7 +112,7 @@ LATER = "Not in this version."
 )
 @click.option("--nvfp4", is_flag=True, help="Quantize weights to NVFP4; emulated on CPUs.")
 @click.option("--int4", is_flag=True, help="Quantize weights to 4-bit integers.")
-@click.option("--quant", metavar="NAME", help=f"The same by name: none, {', '.join(FORMATS)}.")
+@click.option("--quant", metavar="NAME", help=f"The same by name: none, {', '.join(NAMES)}.")
 @click.option(
     "--group",
     type=click.Choice(tuple(GROUPS)),
@@ -269,7 +271,7 @@ def quant_from(formats: tuple[str, ...]) -> str:
             f"one format at a time; given {' and '.join(formats)}, leave out all but one"
         )
     name = formats[0] if formats else "none"
-    supported = ("none", *FORMATS)
+    supported = ("none", *NAMES)
     if name not in supported:
         raise UserError(unknown_name("format", name, supported))
     return name

@@ -40,9 +40,14 @@ DEFAULTS = {
     "int8": Thresholds(0.01, 0.06, 0.94, 1.02, 0.6, 0.15),
     "int4": Thresholds(0.4, 2.5, 0.68, 1.35, 0.15, 0.35),
     "uint4": Thresholds(0.4, 2.5, 0.68, 1.35, 0.15, 0.35),
-    "fp8": Thresholds(0.05, 0.3, 0.88, 1.05, 0.55, 0.15),
+    "int8-static": Thresholds(0.4, 2.5, 0.68, 1.35, 0.15, 0.35),
+    "int8-weight-only": Thresholds(0.01, 0.06, 0.94, 1.02, 0.6, 0.15),
+    "fp8": Thresholds(0.06, 0.35, 0.86, 1.06, 0.5, 0.15),
+    "fp8-dynamic": Thresholds(0.05, 0.3, 0.88, 1.05, 0.55, 0.15),
+    "fp8-block": Thresholds(0.05, 0.3, 0.88, 1.05, 0.55, 0.15),
     "fp8-weight-only": Thresholds(0.035, 0.2, 0.9, 1.045, 0.6, 0.15),
-    "nvfp4": Thresholds(0.35, 2.0, 0.7, 1.35, 0.15, 0.5),
+    "nvfp4": Thresholds(0.75, 4.5, 0.58, 1.8, 0.15, 0.6),
+    "nvfp4-weight-only": Thresholds(0.35, 2.0, 0.7, 1.35, 0.15, 0.5),
     "mxfp4": Thresholds(0.75, 4.5, 0.58, 1.7, 0.15, 0.6),
 }
 """By format of the weights."""

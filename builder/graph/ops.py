@@ -9,7 +9,6 @@ import onnx_ir as ir
 
 from builder.graph.emit import OPSET, Emitter
 from plugins.paged_attention import spec
-from plugins.quantize import spec as quantize
 
 LOWEST = -3.4028234663852886e38
 """Score of an entry that a query may not see: exp gives exactly 0 for it."""
@@ -30,23 +29,6 @@ def paged_attention() -> ir.Function:
     )
     scale = ir.Attr("scale", ir.AttributeType.FLOAT, None)
     return ir.Function(spec.DOMAIN, spec.NAME, graph=graph, attributes=[scale])
-
-
-def quantize_dynamic() -> ir.Function:
-    """Build QuantizeDynamic by `plugins/quantize/spec.py`."""
-    emit = Emitter()
-    rows = ir.Value(name="rows")
-    peaks = emit("ReduceMax", emit("Abs", rows), emit.ints(-1), keepdims=1)
-    largest = emit("Constant", value_float=quantize.LARGEST_E4M3)
-    least = emit("Constant", value_float=quantize.LEAST_SCALE)
-    scales = emit("Max", emit("Div", peaks, largest), least)
-    narrow = emit("Cast", emit("Div", rows, scales), to=ir.DataType.FLOAT8E4M3FN)
-    rounded = emit("Mul", emit("Cast", narrow, to=ir.DataType.FLOAT), scales)
-    rounded.name = "rounded"
-    graph = ir.Graph(
-        [rows], [rounded], nodes=emit.nodes, opset_imports={"": OPSET}, name=quantize.DYNAMIC
-    )
-    return ir.Function(quantize.DOMAIN, quantize.DYNAMIC, graph=graph, attributes=[])
 
 
 def _body(emit: Emitter, inputs: Sequence[ir.Value]) -> tuple[ir.Value, ir.Value]:

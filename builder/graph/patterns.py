@@ -8,21 +8,33 @@ from plugins.quantize import spec as quantize
 
 VIEWS = ("Reshape", "Unsqueeze", "Squeeze")
 """Operations that only rename the axes of rows."""
-PASSED = (*VIEWS, quantize.DYNAMIC)
+PASSED = (*VIEWS, quantize.DYNAMIC, quantize.FP4, "QuantizeLinear", "DequantizeLinear")
 """Those, and what only says how the reader of a value rounds it."""
 
 
 def source(value: ir.Value) -> ir.Value:
     """Follow a value back through views and roundings."""
-    while (node := value.producer()) is not None and node.op_type in PASSED:
+    while (node := value.producer()) is not None and is_passed(node):
         value = operand(node, 0)
     return value
+
+
+def is_passed(node: ir.Node) -> bool:
+    """Tell whether a node is a view, or only says how the reader of a value rounds it."""
+    return node.op_type in PASSED or factors_of(node) is not None
+
+
+def factors_of(node: ir.Node) -> ir.Value | None:
+    """Give the numbers `[in]`, one of each input, that a Mul multiplies rows with; None if it is no such Mul."""
+    if node.op_type != "Mul" or not (factors := operand(node, 1)).is_initializer():
+        return None
+    return factors if factors.shape is not None and len(factors.shape) == 1 else None
 
 
 def readers(value: ir.Value) -> Iterator[ir.Node]:
     """Give the operations that read a value, through views and roundings."""
     for node, index in value.uses():
-        if node.op_type in PASSED and index == 0:
+        if is_passed(node) and index == 0:
             yield from readers(node.outputs[0])
         else:
             yield node
@@ -32,12 +44,6 @@ def made_by(value: ir.Value, op_type: str) -> ir.Node | None:
     """Give the node that makes a value, if it is of this type."""
     node = source(value).producer()
     return node if node is not None and node.op_type == op_type else None
-
-
-def rounds_rows(gemm: ir.Node) -> bool:
-    """Tell whether the rows of a Gemm are rounded by QuantizeDynamic."""
-    maker = operand(gemm, 0).producer()
-    return maker is not None and maker.op_type == quantize.DYNAMIC
 
 
 def operand(node: ir.Node, index: int) -> ir.Value:

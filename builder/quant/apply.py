@@ -4,7 +4,7 @@
    DequantizeLinear. Scales that are no float32 are widened before: E4M3 by a DequantizeLinear with `w.whole`, the scale of
    the tensor; E8M0 by a Cast.
 2. A weight of bfloat16 becomes `w.packed` behind one Cast.
-3. Rows that a format rounds go through QuantizeDynamic before they are multiplied, once for all their readers.
+3. Rows that a format rounds are rounded before they are multiplied (`rows.py`).
 Packing happens when the weight is written out, once for all parts, which are checked then; a weight that comes packed is
 read instead.
 """
@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 from builder.checkpoint.groups import CHANNEL, num_groups
 from builder.graph.emit import lazy_weight
 from builder.graph.graph import Graph, QuantizedGraph
-from builder.graph.ops import quantize_dynamic
-from builder.graph.patterns import operand
+from builder.graph.rounding import FREE
 from builder.quant import FORMATS
 from builder.quant.groups import Parts
 from builder.quant.plan import BFLOAT16, Precision, QuantPlan
+from builder.quant.rows import round_rows
 from builder.quant.validate import check_scales, check_weight
-from plugins.quantize import spec
 
 E8M0_OPSET = 24
 """The first that casts scales of E8M0."""
@@ -33,7 +32,7 @@ E8M0_OPSET = 24
 
 def quantize(graph: Graph, plan: QuantPlan) -> QuantizedGraph:
     """Apply a plan in place; the graph must not be used afterwards."""
-    _round_rows(graph.model, plan)
+    round_rows(graph.model, plan)
     for name, precision in plan.layers.items():
         weight = graph.model.graph.initializers.pop(name)
         read = plan.parts.get(name) or _packing(weight, precision)
@@ -70,30 +69,6 @@ def _raise_opset(model: ir.Model, version: int) -> None:
     model.graph.opset_imports[""] = version
     for function in model.functions.values():
         function.opset_imports[""] = version
-
-
-def _round_rows(model: ir.Model, plan: QuantPlan) -> None:
-    """Put QuantizeDynamic before the Gemms of formats that round what they multiply."""
-    rounding = {name for name, layer in plan.layers.items() if _rounds_rows(layer)}
-    rounded: dict[ir.Value, ir.Value] = {}
-    for gemm in [node for node in model.graph if node.op_type == "Gemm"]:
-        if operand(gemm, 1).name not in rounding:
-            continue
-        x = operand(gemm, 0)
-        if x not in rounded:
-            node = ir.node(spec.DYNAMIC, [x], domain=spec.DOMAIN)
-            rounded[x] = node.outputs[0]
-            rounded[x].type, rounded[x].shape = x.type, x.shape
-            model.graph.insert_before(gemm, node)
-        gemm.replace_input_with(0, rounded[x])
-    if rounded:
-        function = quantize_dynamic()
-        model.functions[function.identifier()] = function
-        model.graph.opset_imports.setdefault(spec.DOMAIN, 1)
-
-
-def _rounds_rows(layer: Precision) -> bool:
-    return layer.name in FORMATS and FORMATS[layer.name].ROUNDS_ROWS
 
 
 def _narrow(weight: ir.Value) -> list[ir.Node]:
@@ -136,7 +111,9 @@ def _quantize(weight: ir.Value, precision: Precision, read: Callable[[], Parts])
     if rules.HAS_ZERO_POINTS:
         inputs.append(part("zero", 2, element, shape))
     blocks = {"axis": 0} if group == CHANNEL else {"axis": 1, "block_size": group}
-    return [*nodes, ir.node("DequantizeLinear", inputs, blocks, name=weight.name)]
+    node = ir.node("DequantizeLinear", inputs, blocks, name=weight.name)
+    node.metadata_props[FREE] = rules.ROWS
+    return [*nodes, node]
 
 
 def _packing(weight: ir.Value, precision: Precision) -> Callable[[], Parts]:

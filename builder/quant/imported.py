@@ -7,8 +7,10 @@ scale, which is exact. All other weights stay as they are: bfloat16 where they a
 from collections import Counter
 from collections.abc import Callable
 
+from builder.checkpoint import rows as kinds
 from builder.checkpoint.groups import CHANNEL, num_groups
-from builder.checkpoint.quantized_weight import FLOAT_ROWS, TOKEN_ROWS, QuantizedWeight
+from builder.checkpoint.quantized_weight import QuantizedWeight
+from builder.checkpoint.rows import RowScales
 from builder.checkpoint.tensors import FLOATS, Checkpoint
 from builder.checkpoint.weights import EMBEDDING, HEAD
 from builder.errors import UnsupportedError
@@ -27,12 +29,16 @@ GroupsOf = Callable[[str], tuple[int, ...]]
 """The groups that a target has for a format."""
 
 
-FLOAT_FORMATS = {
-    ("fp8", TOKEN_ROWS): "fp8",
-    ("fp8", FLOAT_ROWS): "fp8-weight-only",
-    ("nvfp4", FLOAT_ROWS): "nvfp4",
+NAMES = {
+    ("int8", kinds.TENSOR): "int8-static",
+    ("fp8", kinds.TENSOR): "fp8",
+    ("fp8", kinds.TOKEN): "fp8-dynamic",
+    ("fp8", kinds.BLOCK): "fp8-block",
+    ("fp8", kinds.FLOAT): "fp8-weight-only",
+    ("nvfp4", kinds.SIXTEEN): "nvfp4",
+    ("nvfp4", kinds.FLOAT): "nvfp4-weight-only",
 }
-"""Our names of float formats, by theirs and by what shares a scale in the rows."""
+"""Our names of formats, by a checkpoint's and by how the rows are rounded that they are multiplied with."""
 
 
 NEAREST = Precision("int8", 32)
@@ -45,20 +51,15 @@ def format_of(weight: QuantizedWeight, method: str | None) -> str:
     Raises:
         UnsupportedError: its rows are rounded in a way that is not implemented.
     """
-    if weight.input_scale is not None:
-        raise UnsupportedError(
-            f"{weight.name} has an input_scale: activations with fixed scales are not supported, only those scaled "
-            "as they come"
-        )
-    if weight.format not in ("fp8", "nvfp4"):
+    if weight.rows == kinds.ANY:
         return weight.format
-    if (weight.format, weight.rows) not in FLOAT_FORMATS:
-        known = ", ".join(f"{name} by {rows} rows" for name, rows in FLOAT_FORMATS)
+    if (weight.format, weight.rows) not in NAMES:
+        known = ", ".join(f"{name} by {rows} rows" for name, rows in NAMES)
         raise UnsupportedError(
             f"{weight.name} is {weight.format} ({method}), with a scale per {weight.rows} in the rows that it is multiplied "
             f"with, which is read but not compiled; supported: {known}"
         )
-    return FLOAT_FORMATS[weight.format, weight.rows]
+    return NAMES[weight.format, weight.rows]
 
 
 def imported_precision(checkpoint: Checkpoint) -> Precision | None:
@@ -148,6 +149,7 @@ def plan_imported(graph: Graph, checkpoint: Checkpoint, groups_of: GroupsOf) -> 
         raise UnsupportedError(f"{left[0]} is quantized, but is no weight of a linear layer here")
     layers: dict[str, Precision] = {}
     parts: dict[str, Callable[[], Parts]] = {}
+    rows: dict[str, RowScales] = {}
     for name in names:
         weight = checkpoint.quantized.get(name)
         if weight is None:
@@ -156,8 +158,11 @@ def plan_imported(graph: Graph, checkpoint: Checkpoint, groups_of: GroupsOf) -> 
         own = Precision(format_of(weight, checkpoint.method), weight.group)
         layers[name] = regrouped(own, groups_of(own.name), name)
         parts[name] = _parts_of(weight, layers[name].group)
+        rows[name] = weight.row_scales
     narrow = {name: precision for name, precision in layers.items() if precision.name != FLOAT32}
-    return QuantPlan(f"{found.label} as in the checkpoint ({checkpoint.method})", narrow, parts)
+    return QuantPlan(
+        f"{found.label} as in the checkpoint ({checkpoint.method})", narrow, parts, rows
+    )
 
 
 def exact_notes(checkpoint: Checkpoint, targets: tuple[str, ...]) -> list[str]:

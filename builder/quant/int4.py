@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from builder.checkpoint.groups import Float32, spread
+from builder.checkpoint.rows import ANY
 from builder.quant.groups import Parts, best_fit, pack_by_groups
 
 NAME = "int4"
@@ -22,7 +23,7 @@ EMULATED_ON = ()
 IS_ROTATED = False
 HAS_ZERO_POINTS = False
 ELEMENT, SCALE = "INT4", "FLOAT"
-ROUNDS_ROWS = False
+ROWS = ANY
 LEAST, MOST = -8, 7
 STRETCHES = (1.0, 0.75, 0.8, 0.85, 0.9, 0.95, 1.05, 1.1, 1.15)
 """Scales tried, as multiples of the largest weight / -8. Below 1 large weights are clipped and all others finer."""

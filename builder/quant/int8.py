@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from builder.checkpoint.groups import CHANNEL, Float32, spread
+from builder.checkpoint.rows import ANY
 from builder.quant.groups import Parts, pack_by_groups
 
 NAME = HEAD = "int8"
@@ -18,7 +19,7 @@ EMULATED_ON = ()
 IS_ROTATED = True
 HAS_ZERO_POINTS = False
 ELEMENT, SCALE = "INT8", "FLOAT"
-ROUNDS_ROWS = False
+ROWS = ANY
 
 
 def pack(weight: Float32, group: int = GROUP) -> Parts:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from builder.checkpoint.groups import Float32, spread
+from builder.checkpoint.rows import FLOAT
 from builder.quant.floats import E2M1, E8M0, LARGEST, ROUNDING, divided, peaks, rounded
 from builder.quant.groups import Parts, pack_by_groups
 
@@ -21,7 +22,7 @@ EMULATED_ON = ("cpu", "portable")
 IS_ROTATED = False
 HAS_ZERO_POINTS = False
 ELEMENT, SCALE = "FLOAT4E2M1", "FLOAT8E8M0"
-ROUNDS_ROWS = False
+ROWS = FLOAT
 LEAST_EXPONENT = -127
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from builder.checkpoint.groups import CHANNEL
+from builder.checkpoint.rows import RowScales
 from builder.errors import UnsupportedError
 from builder.graph.graph import Graph
 from builder.graph.patterns import operand, table_lookups
@@ -40,6 +41,8 @@ class QuantPlan:
     layers: dict[str, Precision]
     parts: dict[str, Callable[[], Parts]] = field(default_factory=dict)
     """Read weights that come quantized already, as the `pack` of their format would give them."""
+    rows: dict[str, RowScales] = field(default_factory=dict)
+    """What is fixed of the rows that weights are multiplied with."""
 
 
 def precision_of(dtype: str, quant: str, group: int | None) -> Precision:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from builder.checkpoint.groups import Float32, spread
+from builder.checkpoint.rows import ANY
 from builder.quant.groups import Parts, best_fit, pack_by_groups
 
 NAME = "uint4"
@@ -20,7 +21,7 @@ EMULATED_ON = ()
 IS_ROTATED = False
 HAS_ZERO_POINTS = True
 ELEMENT, SCALE = "UINT4", "FLOAT"
-ROUNDS_ROWS = False
+ROWS = ANY
 MOST = 15
 STRETCHES = (1.0, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.05)
 """Scales tried, as multiples of the range of a group's weights / 15."""

@@ -9,6 +9,7 @@ from builder.artifact.config import KVGeometry, ModelConfig
 from builder.artifact.manifest import EngineRecord
 from builder.graph.graph import LoweredGraph, QuantizedGraph
 from builder.quant.plan import Precision, precision_of
+from builder.quant.recipes import RECIPES
 from builder.targets import import_half
 
 
@@ -19,7 +20,7 @@ class TargetOptions:
     dtype: str = "float32"
     """Element type of float weights, activations and KV."""
     quant: str = "none"
-    """Format of quantized weights, or `none`."""
+    """Format of quantized weights, the name of what calibrates one, or `none`."""
     group: int | None = None
     """Inputs that share a scale of quantized weights, 0 for one scale per output; None for the format's own."""
     kv: str | None = None
@@ -28,13 +29,18 @@ class TargetOptions:
     """World size of tensor parallelism."""
 
     @property
+    def format(self) -> str:
+        """Format of quantized weights, whatever finds their scales; or `none`."""
+        return RECIPES.get(self.quant, self.quant)
+
+    @property
     def precision(self) -> Precision:
         """How the weights of linear layers are stored.
 
         Raises:
             UnsupportedError: the options contradict each other.
         """
-        return precision_of(self.dtype, self.quant, self.group)
+        return precision_of(self.dtype, self.format, self.group)
 
 
 class Compiler(Protocol):

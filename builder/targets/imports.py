@@ -17,7 +17,7 @@ def check(checkpoint: Checkpoint, options: TargetOptions) -> Precision | None:
     """
     found = imported_precision(checkpoint)
     if found is not None:
-        refuse_others(found, options.quant, options.group, options.dtype)
+        refuse_others(found, options.format, options.group, options.dtype)
     return found
 
 

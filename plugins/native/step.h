@@ -14,8 +14,8 @@ enum class OpCode : int32_t { embedding = 1, rms_norm = 2, linear = 3, append = 
 constexpr int32_t NUM_OP_CODES = 9;  // and none
 enum class Epilogue : int32_t { none = 0, add = 1, gate = 2, activate = 3 };
 enum class Activation : int32_t { silu = 0, gelu = 1, gelu_tanh = 2, relu = 3 };
-// e4m3: of rows alone, stored as the float32 numbers that they are with their scales multiplied in.
-enum class Form : int32_t { float32 = 0, bfloat16 = 1, int8 = 2, int4 = 3, uint4 = 4, e4m3 = 5 };
+// e4m3, e2m1: of rows alone, stored as the float32 numbers that they are with their scales multiplied in.
+enum class Form : int32_t { float32 = 0, bfloat16 = 1, int8 = 2, int4 = 3, uint4 = 4, e4m3 = 5, e2m1 = 6 };
 enum class Rows : int32_t { tokens = 0, logit_rows = 1 };
 
 constexpr int32_t NOTHING = -1;  // for an optional buffer or weight
@@ -48,9 +48,11 @@ struct BufferSpec {
   int32_t rows;  // Rows
   int32_t form;  // Form
   int32_t width;
-  int32_t group;  // of int8; 0 otherwise
+  int32_t group;  // numbers of a row that share a scale: of int8, e2m1 and e4m3, where 0 stands for all; 0 otherwise
+  float scale;    // the fixed one of all rows; 0 where scales come from the rows, or there are none
+  int32_t reserved;
 };
-static_assert(sizeof(BufferSpec) == 16, "the file format of a plan");
+static_assert(sizeof(BufferSpec) == 24, "the file format of a plan");
 
 struct WeightSpec {
   int64_t offset, num_bytes;  // in the file of weights

@@ -49,7 +49,7 @@ def test_a_plan_names_sizes_and_targets_before_a_weight_is_read(
 
 
 def test_the_estimate_of_weights_is_exact_to_two_percent(model: Path, tmp_path: Path) -> None:
-    emulated = product(("cpu", "portable"), ("fp8", "nvfp4", "mxfp4"))
+    emulated = product(("cpu", "portable"), ("fp8-dynamic", "nvfp4-weight-only", "mxfp4"))
     for target, quant in (*product(("cpu", "portable"), ("none", "int8")), *emulated):
         options = TargetOptions(quant=quant)
         plan = pipeline.plan(CompileRequest(str(model), targets=(target,), options=options))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from builder.checkpoint.quantized.fields import Fields, as_block
 from builder.checkpoint.quantized.floats import fp8_by_blocks, fp8_by_rows
 from builder.checkpoint.quantized.modules import Found, check_lists, names_run, quantized_modules
-from builder.checkpoint.quantized_weight import TOKEN_ROWS
+from builder.checkpoint.rows import BLOCK, BLOCK_SIZE, TENSOR, TOKEN
 from builder.checkpoint.tensors import Tensor
 from builder.checkpoint.weights import HEAD
 from builder.errors import UnsupportedError
@@ -24,9 +24,11 @@ def read(fields: Fields, tensors: Mapping[str, Tensor]) -> Found:
         CheckpointError: tensors and config contradict each other.
         UnsupportedError: it is of a kind that is not implemented.
     """
-    fields.choice("activation_scheme", ("dynamic", "static"), default="dynamic")
+    scheme = fields.choice("activation_scheme", ("dynamic", "static"), default="dynamic")
     fields.choice("fmt", ("e4m3", "float8_e4m3fn"), default="e4m3")
     block = _block(fields)
+    if block is not None and scheme == "static":
+        raise fields.unsupported("activation_scheme", f"{scheme} with blocks", ("dynamic",))
     excluded = fields.names("modules_to_not_convert", "ignored_layers")
     fields.finish()
     modules = quantized_modules(tensors, PARTS)
@@ -37,12 +39,17 @@ def read(fields: Fields, tensors: Mapping[str, Tensor]) -> Found:
         is_target=lambda name: f"{name}.weight" != HEAD,
     )
     weights = [
-        fp8_by_rows(module, "weight_scale", TOKEN_ROWS)
+        fp8_by_rows(module, "weight_scale", TENSOR if scheme == "static" else TOKEN)
         if block is None
-        else fp8_by_blocks(module, "weight_scale_inv", block, "block")
+        else fp8_by_blocks(module, "weight_scale_inv", block, _rows(block))
         for module in modules
     ]
     return Found(modules, weights)
+
+
+def _rows(block: tuple[int, int]) -> str:
+    """Name the kind of rows of blocks: each token has scales for the same inputs."""
+    return BLOCK if block[1] == BLOCK_SIZE else f"token and {block[1]} inputs"
 
 
 def _block(fields: Fields) -> tuple[int, int] | None:

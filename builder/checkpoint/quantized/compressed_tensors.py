@@ -19,15 +19,16 @@ from builder.checkpoint.quantized.floats import (
     SCALAR,
     fp8_by_blocks,
     fp8_by_rows,
-    input_scale,
     nvfp4,
+    row_scales,
     whole_scales,
 )
 from builder.checkpoint.quantized.modules import Found, Module, check_lists, quantized_modules
 from builder.checkpoint.quantized.numbers import codes, numbers, signed
 from builder.checkpoint.quantized.order import group_order
 from builder.checkpoint.quantized.patterns import Names
-from builder.checkpoint.quantized_weight import FLOAT_ROWS, Parts, QuantizedWeight
+from builder.checkpoint.quantized_weight import Parts, QuantizedWeight
+from builder.checkpoint.rows import ANY, BLOCK, BLOCK_SIZE, FLOAT, SIXTEEN, TENSOR, TOKEN
 from builder.checkpoint.tensors import FLOATS, Tensor
 from builder.errors import CheckpointError, UnsupportedError
 
@@ -107,8 +108,9 @@ def _scheme(fields: Fields, common: str) -> _Scheme:
     fields.finish()
     if weights is None:
         raise fields.unsupported("weights", None, ("quantized weights",))
-    shared = FLOAT_ROWS if rows is None else _read_activations(rows)
     kind = weights.choice("type", ("int", "float"), default="int")
+    unsaid = ANY if kind == "int" else FLOAT
+    shared = unsaid if rows is None else _read_activations(rows)
     strategy = weights.choice("strategy", STRATEGIES, default="tensor")
     group = weights.group("group_size")
     if strategy == "group" and group == CHANNEL:
@@ -142,30 +144,38 @@ def _block(weights: Fields) -> tuple[int, int]:
 
 
 def _read_activations(rows: Fields) -> str:
-    """Give what shares a scale in rows that are quantized as they come, or have a fixed scale that goes with the weight.
+    """Give the kind of rows, by a name of its own if it is one that isn't implemented.
 
     Raises:
-        UnsupportedError: they are quantized in another way.
+        UnsupportedError: they have zero points, or a number of bits that none has.
     """
     kind = rows.choice("type", ("int", "float"), default="int")
-    dynamic = rows.take("dynamic")
-    if kind == "int" and dynamic not in (True, "local"):
-        raise rows.unsupported("dynamic", dynamic, (True,))
+    bits = rows.choice("num_bits", (4, 8))
     rows.choice("symmetric", (True,), default=True)
-    rows.choice("num_bits", (4, 8))
+    dynamic = rows.take("dynamic") or False
+    if dynamic not in (True, False, "local"):
+        raise rows.unsupported("dynamic", dynamic, (True, False, "local"))
     shared = str(rows.take("strategy") or "tensor")
-    for name in ("group_size", "block_structure", "actorder"):
+    group = rows.group("group_size")
+    for name in ("block_structure", "actorder"):
         rows.take(name)
     rows.finish(WEIGHTS_HARMLESS)
-    return (
-        shared
-        if dynamic is True
-        else f"{shared}, fixed"
-        if not dynamic
-        else f"{shared} of a tensor"
+    return ROWS.get(
+        (kind, bits, dynamic, shared, group if shared in GROUPED else CHANNEL),
+        f"{shared} ({kind}{bits}, {'fixed' if dynamic is False else 'dynamic'})",
     )
 
 
+GROUPED = ("group", "tensor_group")
+ROWS = {
+    ("int", 8, True, "token", CHANNEL): ANY,
+    ("int", 8, False, "tensor", CHANNEL): TENSOR,
+    ("float", 8, True, "token", CHANNEL): TOKEN,
+    ("float", 8, True, "group", BLOCK_SIZE): BLOCK,
+    ("float", 8, False, "tensor", CHANNEL): TENSOR,
+    ("float", 4, "local", "tensor_group", NVFP4_GROUP): SIXTEEN,
+}
+"""Kinds of rows by type, bits, dynamic, strategy and group size."""
 KNOWN = {
     ("pack-quantized", "int", 4): (("group", "channel", "tensor"), (True, False)),
     ("pack-quantized", "int", 8): (("group", "channel", "tensor"), (True,)),
@@ -194,22 +204,26 @@ def _check_known(scheme: _Scheme) -> None:
 
 def _weight(module: Module, scheme: _Scheme) -> QuantizedWeight:
     if scheme.format == "nvfp4-pack-quantized":
-        module.maybe("input_global_scale", ("float32",), *SCALAR)
         return nvfp4(
             module,
             "weight_packed",
             "weight_global_scale",
             of_file=lambda divisor: 1 / divisor,
             rows=scheme.rows,
+            row_scale="input_global_scale",
         )
     if scheme.kind == "float":
         if scheme.strategy == "block":
             return fp8_by_blocks(module, "weight_scale", scheme.block, scheme.rows)
         return fp8_by_rows(module, "weight_scale", scheme.rows)
-    return _packed(module, scheme) if scheme.format == "pack-quantized" else _plain(module)
+    return (
+        _packed(module, scheme)
+        if scheme.format == "pack-quantized"
+        else _plain(module, scheme.rows)
+    )
 
 
-def _plain(module: Module) -> QuantizedWeight:
+def _plain(module: Module, rows: str) -> QuantizedWeight:
     weight, size_out, size_in = module.matrix("weight", ("I8",))
     scales, read_scales = whole_scales(module, "weight_scale", size_out)
     zeros = module.maybe("weight_zero_point", ("I8",), *SCALAR, (size_out,), (size_out, 1))
@@ -229,7 +243,8 @@ def _plain(module: Module) -> QuantizedWeight:
         scales_stored=scales.stored,
         num_bytes=module.num_bytes,
         load=load,
-        input_scale=input_scale(module),
+        rows=rows,
+        row_scales=row_scales(module, rows, size_in),
     )
 
 

@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from builder.checkpoint.groups import CHANNEL, Float32
 from builder.checkpoint.quantized.modules import Module, Shape
 from builder.checkpoint.quantized.numbers import codes, numbers
-from builder.checkpoint.quantized_weight import FLOAT_ROWS, Parts, QuantizedWeight
+from builder.checkpoint.quantized_weight import Parts, QuantizedWeight
+from builder.checkpoint.rows import FIXED, RowScales
 from builder.checkpoint.tensors import FLOATS, Tensor
 from builder.errors import CheckpointError
 
 NVFP4_GROUP = 16
+LEAST_SCALE, LARGEST_SCALE = 2.0**-100, 2.0**100
+"""Of rows: with others no number would be left, or none finite."""
 SCALAR: tuple[Shape, ...] = ((), (1,), (1, 1))
 
 
@@ -39,7 +42,7 @@ def whole_scales(
 
 
 def by_outputs(
-    module: Module, suffix: str, *, stored: str, form: str, rows: str = FLOAT_ROWS
+    module: Module, suffix: str, *, stored: str, form: str, rows: str
 ) -> QuantizedWeight:
     """Give a weight of 8 bits with one scale, or one per output; `rows` is what shares one in what it is multiplied with.
 
@@ -56,8 +59,8 @@ def by_outputs(
         scales_stored=scales.stored,
         num_bytes=module.num_bytes,
         load=lambda: (numbers(weight), read_scales()),
-        input_scale=input_scale(module),
         rows=rows,
+        row_scales=row_scales(module, rows, size_in),
     )
 
 
@@ -76,7 +79,10 @@ def fp8_by_blocks(
     """
     weight, size_out, size_in = module.matrix("weight", ("F8_E4M3",))
     tall, wide = -(-size_out // block[0]), -(-size_in // block[1])
-    scales = module.part(suffix, FLOATS, (tall, wide), (tall, 1, wide, 1))
+    single = (
+        SCALAR if tall == wide == 1 else ()
+    )  # as modelopt stores the scale of a weight of one block
+    scales = module.part(suffix, FLOATS, (tall, wide), (tall, 1, wide, 1), *single)
 
     def load() -> Parts:
         factors = np.repeat(numbers(scales).reshape(tall, wide), block[0], axis=0)[:size_out]
@@ -90,8 +96,8 @@ def fp8_by_blocks(
         scales_stored=scales.stored,
         num_bytes=module.num_bytes,
         load=load,
-        input_scale=input_scale(module),
         rows=rows,
+        row_scales=row_scales(module, rows, size_in),
     )
 
 
@@ -102,8 +108,9 @@ def nvfp4(
     *,
     of_file: Callable[[NDArray[Any]], NDArray[Any]],
     rows: str,
+    row_scale: str = "input_scale",
 ) -> QuantizedWeight:
-    """Give an NVFP4 weight; `of_file` turns the tensor's stored scale into one that numbers are multiplied by.
+    """Give an NVFP4 weight; `of_file` turns the stored scales of tensors, those of rows too, into factors.
 
     Raises:
         CheckpointError: a part is missing or of another kind.
@@ -132,16 +139,52 @@ def nvfp4(
         scales_stored=scales.stored,
         num_bytes=module.num_bytes,
         load=load,
-        input_scale=input_scale(module),
         rows=rows,
+        row_scales=row_scales(module, rows, size_in, row_scale, of_file),
     )
 
 
-def input_scale(module: Module, suffix: str = "input_scale") -> Callable[[], Float32] | None:
-    """Take the fixed scale of a layer's rows, if there is one.
+def row_scales(
+    module: Module,
+    rows: str,
+    size_in: int,
+    suffix: str = "input_scale",
+    of_file: Callable[[Float32], Float32] = lambda scale: scale,
+) -> RowScales:
+    """Take what is fixed of a layer's rows: one scale where their kind needs it, and `pre_quant_scale` if it is there.
+
+    `of_file` turns the stored scale, a tensor of the name `suffix`, into one that rows are divided by.
 
     Raises:
-        CheckpointError: it is no single number.
+        CheckpointError: a scale is missing, not asked for, or of another shape.
     """
-    scale = module.maybe(suffix, FLOATS, *SCALAR)
-    return None if scale is None else scale.read
+    fixed = module.maybe(suffix, FLOATS, *SCALAR)
+    factors = module.maybe("pre_quant_scale", FLOATS, (size_in,))
+    if rows in FIXED and fixed is None:
+        raise CheckpointError(
+            f"{module.name} is multiplied with rows of a fixed scale, but tensor {module.name}.{suffix} is missing"
+        )
+    if rows not in FIXED and fixed is not None:
+        raise CheckpointError(
+            f"tensor {fixed.name} is there, but by the config rows have no fixed scale: the two contradict each other"
+        )
+    return RowScales(
+        None if fixed is None else _positive(fixed, of_file),
+        None if factors is None else factors.read,
+    )
+
+
+def _positive(tensor: Tensor, of_file: Callable[[Float32], Float32]) -> Callable[[], Float32]:
+    """Read the scale of all rows `[]`."""
+
+    def read() -> Float32:
+        stored = tensor.read().reshape(())
+        with np.errstate(divide="ignore", over="ignore"):
+            scale = of_file(stored).astype(np.float32)
+        if not LEAST_SCALE <= scale <= LARGEST_SCALE:
+            raise CheckpointError(
+                f"tensor {tensor.name} is {stored:g}; rows can't be divided by that: download the checkpoint again"
+            )
+        return scale
+
+    return read

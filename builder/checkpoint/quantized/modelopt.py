@@ -1,31 +1,38 @@
-"""NVIDIA's unified checkpoints (`quant_method` modelopt): FP8 per tensor, per channel or per block, NVFP4, and int8 weights.
+"""NVIDIA's unified checkpoints (`quant_method` modelopt): FP8 per tensor, per channel or per block, NVFP4, int8, and AWQ.
 
 `weight_scale` is multiplied by; that of NVFP4 is E4M3 per 16 inputs and itself multiplied by `weight_scale_2`. `input_scale` is the
-fixed scale of a layer's rows.
+fixed scale of a layer's rows, `pre_quant_scale` what they are multiplied with before. AWQ packs two outputs in a byte.
 """
 
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 
+import numpy as np
+
+from builder.checkpoint.groups import num_groups
 from builder.checkpoint.quantized.fields import Fields
 from builder.checkpoint.quantized.floats import (
     by_outputs,
     fp8_by_blocks,
     fp8_by_rows,
     nvfp4,
+    row_scales,
 )
 from builder.checkpoint.quantized.modules import Found, Module, check_lists, quantized_modules
-from builder.checkpoint.quantized_weight import FLOAT_ROWS, TOKEN_ROWS, QuantizedWeight
-from builder.checkpoint.tensors import Tensor
+from builder.checkpoint.quantized.numbers import codes, numbers, signed
+from builder.checkpoint.quantized_weight import Parts, QuantizedWeight
+from builder.checkpoint.rows import ANY, FLOAT, SIXTEEN, TENSOR, TOKEN
+from builder.checkpoint.tensors import FLOATS, Tensor
+from builder.errors import CheckpointError
 
-PARTS = ("weight_scale", "weight_scale_2", "input_scale")
+PARTS = ("weight_scale", "weight_scale_2", "input_scale", "pre_quant_scale")
 HARMLESS = ("config_groups", "producer", "quant_library", "has_zero_point", "pre_quant_scale")
 """What the tensors say themselves: a scale before quantization, say, is a tensor that nothing would use."""
 BLOCK = (128, 128)
 
 
-def _int8(module: Module) -> QuantizedWeight:
-    return by_outputs(module, "weight_scale", stored="I8", form="int8")
+def _int8(rows: str) -> Callable[[Module], QuantizedWeight]:
+    return lambda module: by_outputs(module, "weight_scale", stored="I8", form="int8", rows=rows)
 
 
 def _fp8(rows: str) -> Callable[[Module], QuantizedWeight]:
@@ -38,13 +45,41 @@ def _nvfp4(rows: str) -> Callable[[Module], QuantizedWeight]:
     )
 
 
+def _awq(module: Module) -> QuantizedWeight:
+    words, half, size_in = module.matrix("weight", ("U8",))
+    size_out = 2 * half
+    scales = module.part("weight_scale", FLOATS)
+    group = size_in // max(1, scales.shape[-1])
+    if scales.shape != (size_out, num_groups(size_in, group)) or group % 2:
+        raise CheckpointError(
+            f"tensor {scales.name} has shape {scales.shape}, which does not fit {words.name} of shape {words.shape}"
+        )
+
+    def load() -> Parts:
+        pairs = codes(numbers(words).T, 4)  # `[in, out]`
+        return signed(pairs.T ^ np.uint8(8), 4), numbers(scales)
+
+    return QuantizedWeight(
+        name=words.name,
+        format="int4",
+        group=group,
+        shape=(size_out, size_in),
+        scales_stored=scales.stored,
+        num_bytes=module.num_bytes,
+        load=load,
+        row_scales=row_scales(module, ANY, size_in),
+    )
+
+
 ALGORITHMS: dict[str, Callable[[Module], QuantizedWeight]] = {
-    "fp8": _fp8("tensor"),
-    "fp8_per_channel_per_token": _fp8(TOKEN_ROWS),
-    "fp8_pb_wo": lambda module: fp8_by_blocks(module, "weight_scale", BLOCK, FLOAT_ROWS),
-    "nvfp4": _nvfp4("group of 16"),
-    "w4a16_nvfp4": _nvfp4(FLOAT_ROWS),
-    "w8a16": _int8,
+    "fp8": _fp8(TENSOR),
+    "fp8_per_channel_per_token": _fp8(TOKEN),
+    "fp8_pb_wo": lambda module: fp8_by_blocks(module, "weight_scale", BLOCK, FLOAT),
+    "nvfp4": _nvfp4(SIXTEEN),
+    "w4a16_nvfp4": _nvfp4(FLOAT),
+    "w4a16_awq": _awq,
+    "w8a16": _int8(ANY),
+    "w8a8_sq_per_channel": _int8(TENSOR),
 }
 """How weights are read, by `quant_algo` in lower case."""
 
@@ -59,7 +94,7 @@ def read(fields: Fields, tensors: Mapping[str, Tensor]) -> Found:
     inner = fields.section("quantization")  # so in hf_quant_config.json, flat in config.json
     section = inner or fields
     algorithm = ALGORITHMS[section.choice("quant_algo", tuple(ALGORITHMS))]
-    section.choice("group_size", (16, 128), default=16)
+    section.choice("group_size", (16, 32, 64, 128), default=16)
     section.require_empty("kv_cache_quant_algo", "kv_cache_scheme")
     excluded = section.names("exclude_modules", "ignore")
     section.finish(HARMLESS)

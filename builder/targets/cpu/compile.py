@@ -19,19 +19,13 @@ from builder.targets.bindings import binding
 from builder.targets.checks import require, require_head_dim, require_one_rank
 from builder.targets.compiler import TargetOptions
 from builder.targets.cpu import native, plan
+from builder.targets.cpu.describe import KV, describe
 from builder.targets.cpu.lowering import Lowering
 from builder.targets.cpu.packing import Packed
-from builder.targets.cpu.plan import Form
 
 NAME = "cpu"
 DTYPES = ("float32", "bfloat16")
 QUANTS = ("none", *(name for name, rules in FORMATS.items() if NAME in rules.TARGETS))
-KV = {
-    FLOAT32: "keys and values float32",
-    BFLOAT16: "keys and values bfloat16",
-    "int8": "keys and values int8 with a float32 scale per token and head",
-}
-"""Stored precisions of keys and values, and what to say of them."""
 MAX_HEAD_DIM = 256
 RUN = 16
 """Tokens that lie together in a block."""
@@ -52,7 +46,7 @@ def check(config: ModelConfig, options: TargetOptions) -> None:
         UnsupportedError: names the option, and what the target supports.
     """
     require(NAME, "dtype", options.dtype, DTYPES)
-    require(NAME, "quant", options.quant, QUANTS)
+    require(NAME, "quant", options.format, QUANTS)
     if options.kv is not None:
         require(NAME, "--kv", options.kv, tuple(KV))
     require_one_rank(NAME, options.tp)
@@ -118,6 +112,7 @@ def compile(  # noqa: A001 - the verb of the Compiler protocol
         for w in graph.weights
     ]
     size = (folder / weights).stat().st_size
+    names = tuple(sorted(name for name in set(graph.realized.values()) if is_emulated(name, NAME)))
     (folder / path).write_bytes(plan.encode(graph.program, ranges, size))
     return EngineRecord(
         target=NAME,
@@ -128,8 +123,8 @@ def compile(  # noqa: A001 - the verb of the Compiler protocol
         outputs=(binding(graph.model.graph.outputs[0]),),
         requested=graph.requested,
         realized=graph.realized,
-        compute=_compute(graph),
-        emulated=_emulated(graph),
+        compute=describe(graph.program, graph.weights, names, graph.kv),
+        emulated=names,
         fallbacks={},
     )
 
@@ -145,42 +140,6 @@ def _forget(path: Path) -> None:
         with path.open("rb") as stream:
             os.fsync(stream.fileno())
             os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def _emulated(graph: LoweredPlan) -> tuple[str, ...]:
-    """Name the formats whose numbers are multiplied in float32."""
-    return tuple(sorted(name for name in set(graph.realized.values()) if is_emulated(name, NAME)))
-
-
-def _compute(graph: LoweredPlan) -> str:
-    """Say in what precision the engine computes."""
-    (group,) = graph.kv.groups
-    attention = KV[group.dtype]
-    if group.dtype != FLOAT32:
-        attention += ", queries and attention weights bfloat16 where the machine multiplies that"
-    attention += "; all else float32"
-    if names := _emulated(graph):
-        rows = {b.form for b in graph.program.buffers if b.form == Form.E4M3}
-        activations = "their activations rounded to E4M3 per token, " if rows else ""
-        return f"emulation of {' and '.join(names)}: exactly its weights, {activations}multiplied in float32; {attention}"
-    kinds = dict.fromkeys((w.form, w.group) for w in graph.weights if w.form != Form.FLOAT32)
-    if not kinds:
-        return "float32 throughout" if group.dtype == FLOAT32 else f"float32 weights; {attention}"
-    narrow = ""
-    if (Form.BFLOAT16, 0) in kinds:
-        narrow = "bfloat16 weights; the activations of linear layers are rounded to bfloat16; "
-        del kinds[Form.BFLOAT16, 0]
-    if not kinds:
-        return f"{narrow}{attention}"
-    if narrow:
-        narrow = "bfloat16 weights of other layers, whose activations are rounded to bfloat16; "
-    stored = " and ".join(
-        f"{form.name.lower()} weights with a half-precision scale per {group} inputs"
-        for form, group in kinds
-    )
-    groups = sorted({b.group for b in graph.program.buffers if b.form == Form.INT8})
-    shared = " or ".join(map(str, groups))
-    return f"{stored}; the activations of their layers are rounded to int8 per {shared}; {narrow}{attention}"
 
 
 def _step_bindings(graph: LoweredPlan) -> list[Binding]:

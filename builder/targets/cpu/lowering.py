@@ -13,14 +13,12 @@ import onnx_ir as ir
 from builder.artifact.config import KVGeometry
 from builder.errors import UnsupportedError
 from builder.graph.graph import QuantizedGraph
-from builder.graph.patterns import PASSED, made_by, operand, readers, source
+from builder.graph.patterns import is_passed, made_by, operand, readers, source
 from builder.targets.cpu import packing, panels, reading
 from builder.targets.cpu.buffers import Buffers
 from builder.targets.cpu.packing import Packed
-from builder.targets.cpu.panels import PANEL, padded
 from builder.targets.cpu.plan import (
     NOTHING,
-    Buffer,
     Code,
     Epilogue,
     Form,
@@ -29,6 +27,7 @@ from builder.targets.cpu.plan import (
     Program,
     Rows,
 )
+from builder.targets.cpu.wanted import Wanted, floats, wanted_by_readers
 from builder.targets.cpu.weight_table import WeightTable
 from plugins.paged_attention import spec
 
@@ -76,7 +75,7 @@ class Lowering:
         if operand(node, 1).name != "token_ids":
             return  # the rows whose logits are wanted: taken by the norm before
         table = reading.matrix(operand(node, 0))
-        out = self._buffers.new(node.outputs[0], _floats(Rows.TOKENS, table.size_in))
+        out = self._buffers.new(node.outputs[0], floats(Rows.TOKENS, table.size_in))
         self._emit(
             Operation(
                 Code.EMBEDDING,
@@ -99,18 +98,18 @@ class Lowering:
             rows, result = Rows.LOGIT_ROWS, picked[0].outputs[0]
             self._emitted.add(picked[0])
         size = self.config.hidden_size
-        out = self._buffers.new(result, self._input_of(result, rows))
         norm = Operation(
             NORMS[node.op_type],
             rows,
             self._buffers.place(x),
-            out,
             weight=self.weights.vector(weight, size),
             bias=NOTHING if bias is None else self.weights.vector(bias, size),
             size_in=size,
             eps=node.attributes.get_float("epsilon", 1e-5),
         )
-        self._emit(norm, node)
+        wanted = wanted_by_readers(result, rows)
+        with self._writing(result, wanted, fits=True, size=size) as out:
+            self._emit(replace(norm, output=out), node)
         self._buffers.read(x)
 
     def _attention(self, node: ir.Node) -> None:
@@ -133,13 +132,13 @@ class Lowering:
                 extra=self.weights.rope(rotation.cosines, rotation.sines),
             )
         width = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
-        qkv = self._buffers.take(_floats(Rows.TOKENS, width))
+        qkv = self._buffers.take(floats(Rows.TOKENS, width))
         self._linear([query, key, value], qkv)
         self._emit(replace(heads, input=qkv))
         result = node.outputs[0]
         size = config.num_heads * config.head_dim
-        wanted = self._input_of(result, Rows.TOKENS)
-        fits = wanted.holds_heads(config.head_dim, size)
+        wanted = wanted_by_readers(result, Rows.TOKENS)
+        fits = wanted.buffer.holds_heads(config.head_dim, size)
         with self._writing(result, wanted, fits=fits, size=size) as out:
             self._emit(replace(heads, code=Code.ATTENTION, input=qkv, output=out), node)
             self._buffers.give_back(qkv)
@@ -151,10 +150,10 @@ class Lowering:
             return self._activate(node)
         gate, up = pair
         matrices = [reading.multiplied(gemm) for gemm in (gate.gemm, up)]
-        wanted = self._input_of(node.outputs[0], Rows.TOKENS)
-        packed = packing.pack_gated(matrices[0], matrices[1], wanted.width)
+        wanted = wanted_by_readers(node.outputs[0], Rows.TOKENS)
+        packed = packing.pack_gated(matrices[0], matrices[1], wanted.buffer.width)
         operation = Operation(Code.LINEAR, epilogue=Epilogue.GATE, activation=gate.kind)
-        fits, size = wanted.takes_parts, wanted.width
+        fits, size = wanted.buffer.takes_parts, wanted.buffer.width
         with self._writing(node.outputs[0], wanted, fits=fits, size=size) as out:
             self._linear_op([gate.gemm, up], packed, out, operation)
         self._emitted.update((node, *gate.nodes))
@@ -168,10 +167,10 @@ class Lowering:
         readers_of = list(readers(node.outputs[0]))
         if any(reader.op_type == "Mul" and reading.gated(reader) for reader in readers_of):
             return
-        wanted = self._input_of(node.outputs[0], Rows.TOKENS)
-        packed = packing.pack_widened(reading.multiplied(found.gemm), wanted.width)
+        wanted = wanted_by_readers(node.outputs[0], Rows.TOKENS)
+        packed = packing.pack_widened(reading.multiplied(found.gemm), wanted.buffer.width)
         operation = Operation(Code.LINEAR, epilogue=Epilogue.ACTIVATE, activation=found.kind)
-        fits, size = wanted.takes_parts, wanted.width
+        fits, size = wanted.buffer.takes_parts, wanted.buffer.width
         with self._writing(node.outputs[0], wanted, fits=fits, size=size) as out:
             self._linear_op([found.gemm], packed, out, operation)
         self._emitted.update(found.nodes)
@@ -194,7 +193,7 @@ class Lowering:
         if node.outputs[0] is not self._graph.outputs[0]:
             return
         size = self.config.vocab_size
-        logits = self._buffers.take(_floats(Rows.LOGIT_ROWS, size))
+        logits = self._buffers.take(floats(Rows.LOGIT_ROWS, size))
         self._linear([node], logits, Operation(Code.LINEAR, Rows.LOGIT_ROWS))
         self._emit(Operation(Code.ROW_ANSWERS, Rows.LOGIT_ROWS, logits, size_in=size))
 
@@ -230,15 +229,19 @@ class Lowering:
             self._buffers.read(x)
 
     @contextmanager
-    def _writing(self, value: ir.Value, wanted: Buffer, *, fits: bool, size: int) -> Iterator[int]:
+    def _writing(self, value: ir.Value, wanted: Wanted, *, fits: bool, size: int) -> Iterator[int]:
         """Give the buffer that rows of a value are written to; where they don't fit, round them behind."""
-        if fits:
-            yield self._buffers.new(value, wanted)
+        if fits and wanted.factors is None:
+            yield self._buffers.new(value, wanted.buffer)
             return
-        rows = self._buffers.take(_floats(wanted.rows, size))
+        kind = wanted.buffer.rows
+        rows = self._buffers.take(floats(kind, size))
         yield rows
-        out = self._buffers.new(value, wanted)
-        self._emit(Operation(Code.QUANTIZE, wanted.rows, rows, out, size_in=size))
+        out = self._buffers.new(value, wanted.buffer)
+        operation = Operation(Code.QUANTIZE, kind, rows, out, size_in=size)
+        if wanted.factors is not None:
+            operation = replace(operation, weight=self.weights.vector(wanted.factors, size))
+        self._emit(operation)
         self._buffers.give_back(rows)
 
     def _gemm(self, value: ir.Value) -> ir.Node:
@@ -252,25 +255,14 @@ class Lowering:
             raise UnsupportedError("target cpu needs a projection before attention")
         return gemm
 
-    def _input_of(self, value: ir.Value, rows: Rows) -> Buffer:
-        """Choose the form that the readers of a value take."""
-        matrices = [
-            reading.multiplied(reader) for reader in readers(value) if reader.op_type == "Gemm"
-        ]
-        forms = {(*matrix.activations, matrix.padded_in) for matrix in matrices}
-        if len(forms) != 1 or len(matrices) < len(list(readers(value))):
-            raise UnsupportedError("target cpu can't give one value in two precisions")
-        form, group, width = forms.pop()
-        return Buffer(rows, form, padded(width, PANEL), group)
-
     def _emit(self, operation: Operation, *nodes: ir.Node) -> None:
         self._operations.append(operation)
         self._emitted.update(nodes)
 
     def _check_all_emitted(self) -> None:
-        known = (*PASSED, "Constant", "Cast", "DequantizeLinear")
+        known = ("Constant", "Cast")
         for node in self._graph:
-            if node not in self._emitted and node.op_type not in known:
+            if node not in self._emitted and node.op_type not in known and not is_passed(node):
                 raise UnsupportedError(
                     f"target cpu has no kernel for {node.op_type} as it stands in this graph; use --target portable"
                 )
@@ -285,7 +277,3 @@ class Lowering:
             self._kv.block_size,
             self.config.vocab_size,
         )
-
-
-def _floats(rows: Rows, size: int) -> Buffer:
-    return Buffer(rows, Form.FLOAT32, padded(size, PANEL))

@@ -4,18 +4,23 @@ How the numbers lie in memory is said in `panels.py`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+import onnx_ir as ir
 from numpy.typing import NDArray
 
 from builder.errors import BuildError
+from builder.graph.rounding import Rounding
 from builder.targets.cpu import panels
 from builder.targets.cpu.panels import PANEL, Bytes, Parts, padded
 from builder.targets.cpu.plan import Form
 
 MOST_ACTIVATIONS = 64
 """Activations that share a scale, where the weights that share one are more."""
+
+ROW_FORMS = {ir.DataType.FLOAT8E4M3FN: Form.E4M3, ir.DataType.FLOAT4E2M1: Form.E2M1}
+"""Forms of rows that are multiplied in float32, by what they are rounded to."""
 
 Float32 = NDArray[np.float32]
 Join = Callable[[Sequence[NDArray[np.generic]]], NDArray[np.generic]]
@@ -32,15 +37,15 @@ class Matrix:
     size_out: int
     size_in: int
     read: Callable[[], Parts]
-    emulates: str = ""
-    """Format whose exact numbers the form holds, if it is not its own."""
-    rounds_rows: bool = False
-    """Whether it is multiplied with rows of E4M3."""
+    format: str = ""
+    """Format of its numbers and rows, if it is not that of its form."""
+    rounding: Rounding = field(default_factory=Rounding)
+    """How the rows are rounded that it is multiplied with."""
 
     @property
     def precision(self) -> str:
         """What the numbers are."""
-        return self.emulates or self.form.name.lower()
+        return self.format or self.form.name.lower()
 
     @property
     def padded_in(self) -> int:
@@ -48,13 +53,14 @@ class Matrix:
         return panels.padded_in(self.form, self.group, self.size_in)
 
     @property
-    def activations(self) -> tuple[Form, int]:
-        """Form and group of the rows that are multiplied with this weight."""
-        if self.rounds_rows:
-            return Form.E4M3, 0
+    def activations(self) -> tuple[Form, int, float]:
+        """Form, group and fixed scale of the rows that are multiplied with this weight; scale 0 where they have their own."""
+        rounding = self.rounding
+        if rounding.element in ROW_FORMS:
+            return ROW_FORMS[rounding.element], rounding.group, rounding.scale
         if self.form in panels.FLOATS:
-            return self.form, 0
-        return Form.INT8, self.group if self.group <= MOST_ACTIVATIONS else MOST_ACTIVATIONS
+            return self.form, 0, 0.0
+        return Form.INT8, min(self.group, MOST_ACTIVATIONS), rounding.scale
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ from enum import IntEnum
 from builder.errors import ArtifactError
 
 MAGIC = b"FORERUNP"
-VERSION = 3
+VERSION = 4
 NOTHING = -1
 """For an optional buffer or weight."""
 _HEADER = struct.Struct("<8sI3i6i2q")
-_BUFFER = struct.Struct("<4i")
+_BUFFER = struct.Struct("<4if4x")
 _WEIGHT = struct.Struct("<2q4i")
 _OPERATION = struct.Struct("<16i2fif2i40x")
 
@@ -61,7 +61,8 @@ class Form(IntEnum):
     INT4 = 3
     UINT4 = 4
     E4M3 = 5
-    """Of rows alone: float32 numbers, rounded to E4M3 times a scale of the row."""
+    E2M1 = 6
+    """These two of rows alone: float32 numbers, rounded to E4M3 or E2M1 times their scales."""
 
 
 class Rows(IntEnum):
@@ -73,13 +74,19 @@ class Rows(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Rows of activations: float32, bfloat16, E4M3, or int8 with a scale and a sum per group."""
+    """Rows of activations: float32, bfloat16, int8 with a scale and a sum per group, E4M3 or E2M1.
+
+    A scale of 0 means that scales come from the rows: int8 has one per group, E4M3 one per group or, if that is 0, per row.
+    A fixed scale is that of all groups of int8 and of whole rows of E4M3, whose group is 0 then; E2M1 needs one, with
+    groups of 16 whose own scales are multiples of it. See `plugins/quantize/spec.py`.
+    """
 
     rows: Rows
     form: Form
     width: int
     """Numbers per row, padded as the weight that reads them."""
     group: int = 0
+    scale: float = 0.0
 
     def holds_heads(self, head_dim: int, size: int) -> bool:
         """Tell whether attention can write here: each head fills whole groups, and all heads the row."""
@@ -89,8 +96,8 @@ class Buffer:
 
     @property
     def takes_parts(self) -> bool:
-        """Whether an epilogue can write some columns of a row here: not if all of it share a scale."""
-        return self.form != Form.E4M3
+        """Whether an epilogue can write some columns of a row here: numbers of E4M3 and E2M1 are rounded row by row."""
+        return self.form not in (Form.E4M3, Form.E2M1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +183,7 @@ def encode(program: Program, weights: Sequence[WeightRange], weights_bytes: int)
     """Give the plan's file. `weights_bytes` is the size of the whole file of weights."""
     body = b"".join(
         [
-            *(_BUFFER.pack(b.rows, b.form, b.width, b.group) for b in program.buffers),
+            *(_BUFFER.pack(b.rows, b.form, b.width, b.group, b.scale) for b in program.buffers),
             *(
                 _WEIGHT.pack(w.offset, w.num_bytes, w.form, w.group, w.size_out, w.size_in)
                 for w in weights

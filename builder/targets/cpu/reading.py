@@ -10,8 +10,10 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from builder.checkpoint import rows as kinds
 from builder.errors import UnsupportedError
-from builder.graph.patterns import made_by, operand, rounds_rows, source
+from builder.graph.patterns import made_by, operand, source
+from builder.graph.rounding import Rounding, rounding_of
 from builder.quant import name_of
 from builder.targets.cpu.packing import MOST_ACTIVATIONS, Matrix
 from builder.targets.cpu.panels import Parts, padded
@@ -30,6 +32,9 @@ FORMS = {
 EMULATED = (ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT4E2M1)
 """Element types that are widened to float32, which holds their numbers times their scales."""
 
+ROUNDED_FREELY = Rounding()
+"""Of weights that no rows are multiplied with, such as tables."""
+
 GELUS = {"none": Activation.GELU, "tanh": Activation.GELU_TANH}
 """Kinds of GELU, by the value of ONNX's attribute `approximate`."""
 
@@ -43,55 +48,60 @@ class AttentionAttributes(TypedDict):
 
 
 def multiplied(gemm: ir.Node) -> Matrix:
-    """Describe what a Gemm multiplies by, and how it rounds its rows.
+    """Describe what a Gemm multiplies by, and how its rows are rounded.
 
     Raises:
         UnsupportedError: it is no weight, or its rows are rounded to what it has no kernel for.
     """
-    return matrix(operand(gemm, 1), rounds=rounds_rows(gemm))
+    return matrix(operand(gemm, 1), rounding_of(gemm))
 
 
-def matrix(value: ir.Value, *, rounds: bool = False) -> Matrix:
+def matrix(value: ir.Value, rounding: Rounding = ROUNDED_FREELY) -> Matrix:
     """Describe a weight `[out, in]` of the graph, whichever form it has.
 
     Raises:
         UnsupportedError: it is no weight, or its rows are rounded to what it has no kernel for.
     """
     node = value.producer()
-    if node is not None and (packed := operand(node, 0)).dtype in EMULATED:
-        return _emulated(node, packed, rounds=rounds)
-    if rounds:
-        raise UnsupportedError(f"target cpu can't multiply {value.name} by rows of E4M3")
+    packed = value if node is None else operand(node, 0)
+    is_exact = packed.dtype == ir.DataType.INT8 and rounding.kind == kinds.FLOAT
+    if node is not None and (packed.dtype in EMULATED or is_exact):
+        return _emulated(node, packed, rounding)
+    is_static = packed.dtype == ir.DataType.INT8 and rounding.element == ir.DataType.INT8
+    if rounding.kind != kinds.ANY and not is_static:
+        raise UnsupportedError(
+            f"target cpu can't multiply {value.name} by rows with a scale per {rounding.kind}"
+        )
     parts = [value] if node is None else [part for part in node.inputs if part is not None]
-    if not all(part.is_initializer() for part in parts) or parts[0].dtype not in FORMS:
+    if not all(part.is_initializer() for part in parts) or packed.dtype not in FORMS:
         raise UnsupportedError(f"target cpu can't multiply by {value.name}, which is no weight")
-    size_out, size_in = sizes(parts[0])
+    size_out, size_in = sizes(packed)
 
     def read() -> Parts:
         return tuple(numbers(part).reshape(size_out, -1) for part in parts)
 
-    name, form = str(parts[0].name).removesuffix(".packed"), FORMS[parts[0].dtype]
-    group = 0
+    name, form, group = str(packed.name).removesuffix(".packed"), FORMS[packed.dtype], 0
     if node is not None and node.op_type == "DequantizeLinear":
         group = node.attributes.get_int("block_size", padded(size_in, MOST_ACTIVATIONS))
-    return Matrix(name, form, group, size_out, size_in, read)
+    own = name_of("INT8", "FLOAT", rounding.kind) if is_static else ""
+    return Matrix(name, form, group, size_out, size_in, read, own, rounding)
 
 
-def _emulated(node: ir.Node, packed: ir.Value, *, rounds: bool) -> Matrix:
+def _emulated(node: ir.Node, packed: ir.Value, rounding: Rounding) -> Matrix:
     """Describe a weight whose numbers are widened to float32."""
     scale = operand(node, 1)
     maker = scale.producer()
     stored = scale if maker is None else operand(maker, 0)
     assert packed.dtype is not None
     assert stored.dtype is not None
-    emulates = name_of(packed.dtype.name, stored.dtype.name, rounds_rows=rounds)
+    own = name_of(packed.dtype.name, stored.dtype.name, rounding.kind)
     name = str(packed.name).removesuffix(".packed")
     size_out, size_in = sizes(packed)
 
     def read() -> Parts:
         return (widened(node),)
 
-    return Matrix(name, Form.FLOAT32, 0, size_out, size_in, read, emulates, rounds)
+    return Matrix(name, Form.FLOAT32, 0, size_out, size_in, read, own, rounding)
 
 
 def widened(node: ir.Node) -> NDArray[np.float32]:

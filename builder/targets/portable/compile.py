@@ -87,7 +87,7 @@ def check(config: ModelConfig, options: TargetOptions) -> None:
         UnsupportedError: names the option, and what the target supports.
     """
     require(NAME, "dtype", options.dtype, DTYPES)
-    require(NAME, "quant", options.quant, QUANTS)
+    require(NAME, "quant", options.format, QUANTS)
     require(NAME, "--kv", options.kv or "float32", ("float32",))
     if options.quant != "none" and not is_emulated(options.quant, NAME):
         require(NAME, "--group", str(options.precision.group or "channel"), tuple(map(str, GROUPS)))

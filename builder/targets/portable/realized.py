@@ -3,7 +3,8 @@
 import onnx_ir as ir
 
 from builder.errors import BuildError
-from builder.graph.patterns import operand, rounds_rows
+from builder.graph.patterns import operand
+from builder.graph.rounding import rounding_of
 from builder.quant import name_of
 from builder.quant.plan import BFLOAT16, FLOAT32
 
@@ -44,4 +45,4 @@ def _format_of(dequantize: ir.Node, gemm: ir.Node) -> str:
     stored = scale if widening is None else operand(widening, 0)
     assert numbers.dtype is not None
     assert stored.dtype is not None
-    return name_of(numbers.dtype.name, stored.dtype.name, rounds_rows=rounds_rows(gemm))
+    return name_of(numbers.dtype.name, stored.dtype.name, rounding_of(gemm).kind)

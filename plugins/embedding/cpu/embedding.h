@@ -49,7 +49,8 @@ static void embedding_run(const forerun::Step& step, const forerun::Operation& o
       case forerun::Form::int8: embed_int8(integers, token, op.scale, to, op.size_out); break;
       case forerun::Form::int4: embed_int4({integers, false}, token, op.scale, to, op.size_out); break;
       case forerun::Form::uint4: embed_int4({integers, true}, token, op.scale, to, op.size_out); break;
-      case forerun::Form::e4m3: break;  // of rows alone
+      case forerun::Form::e4m3:
+      case forerun::Form::e2m1: break;  // of rows alone
     }
   }
 }

@@ -5,6 +5,7 @@
 #include "plugins/linear/cpu/float_block.h"
 #include "plugins/linear/cpu/int4_block.h"
 #include "plugins/native/step.h"
+#include "plugins/quantize/cpu/quantize_rows.h"
 
 namespace FORERUN_ISA {
 
@@ -87,23 +88,6 @@ FORERUN_APART void finish_plain(const EpilogueRow& row, int64_t column, int64_t 
   }
 }
 
-// Writes numbers of whole groups in the form of the output.
-FORERUN_INLINE void write_columns(const EpilogueRow& row, const float* values, int64_t column, int64_t width) {
-  char* to = row.out->data + row.row * row.out->row_bytes;
-  if ((Form)row.out->spec.form == Form::float32) {
-    memcpy((float*)to + column, values, sizeof(float) * width);
-    return;
-  }
-  if ((Form)row.out->spec.form == Form::bfloat16) {
-    for (int64_t i = 0; i < width; i += LANES) store_bfloat16((uint16_t*)to + column + i, load(values + i));
-    return;
-  }
-  const int group = row.out->spec.group;
-  const QuantizedBlock layout{row.out->spec.width, group};
-  for (int64_t i = 0; i < width; i += group)
-    quantize_group(values + i, row.out->data, layout, row.row, (column + i) / group);
-}
-
 // Columns come as 16 gates, their 16 factors, the next 16 gates, and so on.
 template <typename Function>
 FORERUN_APART void finish_gates(const EpilogueRow& row, int64_t column, int64_t width) {
@@ -112,14 +96,14 @@ FORERUN_APART void finish_gates(const EpilogueRow& row, int64_t column, int64_t 
     const Floats gate = finished(row, i, column + i), factor = finished(row, i + LANES, column + i + LANES);
     store(gated + i / 2, Function::of(gate) * factor);
   }
-  write_columns(row, gated, column / 2, width / 2);
+  write_part(*row.out, row.row, gated, column / 2, width / 2);
 }
 
 template <typename Function>
 FORERUN_APART void finish_activated(const EpilogueRow& row, int64_t column, int64_t width) {
   alignas(64) float values[16 * MAX_CHUNK_PANELS];
   for (int64_t i = 0; i < width; i += LANES) store(values + i, Function::of(finished(row, i, column + i)));
-  write_columns(row, values, column, width);
+  write_part(*row.out, row.row, values, column, width);
 }
 
 template <typename Function>

@@ -145,19 +145,12 @@ static void merge_partials(const Attending& unit) {
 static void write_attention(const Attending& unit) {
   const auto& out = unit.step.buffers[unit.op.out];
   const int group = unit.group(), dim = unit.op.head_dim;
-  const bool is_quantized = (Form)out.spec.form == Form::int8;
-  const QuantizedBlock layout{out.spec.width, is_quantized ? out.spec.group : 1};
   for (int r = 0; r < unit.tile.num_rows; r++) {
     const Mean& mean = unit.scratch.means[r];
     const Floats factor = all(1.0f) / all(mean.total);
     for (int64_t d = 0; d < unit.cache.depth; d += LANES) store(mean.values + d, load(mean.values + d) * factor);
     const int64_t row = unit.token_of(r), head = unit.kv_head * group + (unit.tile.first_row + r) % group;
-    if (!is_quantized) {
-      memcpy((float*)(out.data + row * out.row_bytes) + head * dim, mean.values, sizeof(float) * dim);
-      continue;
-    }
-    for (int i = 0; i < dim; i += layout.group)
-      quantize_group(mean.values + i, out.data, layout, row, (head * dim + i) / layout.group);
+    write_part(out, row, mean.values, head * dim, dim);
   }
 }
 

@@ -109,8 +109,10 @@ def test_a_format_is_asked_for_by_flag_or_by_name(
         ("--int8 --group channel", "int8-channel"),
         ("--int4 --group 64", "int4-g64"),
         ("--dtype bfloat16", "bfloat16"),
-        ("--fp8", "fp8"),
-        ("--nvfp4", "nvfp4"),
+        ("--quant fp8-dynamic", "fp8-dynamic"),
+        ("--quant fp8-block", "fp8-block"),
+        ("--quant nvfp4-weight-only", "nvfp4-weight-only"),
+        ("--quant int8-weight-only", "int8-weight-only"),
         ("--quant mxfp4", "mxfp4"),
         ("--quant fp8-weight-only", "fp8-weight-only"),
     ],
@@ -126,7 +128,17 @@ def test_groups_and_forms_reach_the_artifact_and_its_name(
     assert engine.requested == requested
 
 
-@pytest.mark.parametrize("name", ["fp8", "fp8-weight-only", "nvfp4", "mxfp4"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fp8-dynamic",
+        "fp8-block",
+        "fp8-weight-only",
+        "nvfp4-weight-only",
+        "mxfp4",
+        "int8-weight-only",
+    ],
+)
 def test_an_emulated_format_is_called_that_in_the_plan_the_manifest_and_by_inspect(
     name: str, tiny_folder: Path, tmp_path: Path
 ) -> None:
@@ -135,7 +147,7 @@ def test_an_emulated_format_is_called_that_in_the_plan_the_manifest_and_by_inspe
     (engine,) = open_artifact(tmp_path / "out").manifest.engines
     assert engine.emulated == (name,)
     assert engine.compute.startswith(f"emulation of {name}: exactly its weights")
-    assert ("rounded to E4M3 per token" in engine.compute) == (name == "fp8")
+    assert ("rounded to E4M3 per token" in engine.compute) == (name in ("fp8-dynamic", "fp8-block"))
     assert set(engine.realized.values()) == {name, "float32"}
     shown = CliRunner().invoke(main, ["inspect", str(tmp_path / "out")]).stdout
     assert f"asked {name}, is 1 x float32, 14 x {name} (emulated)" in shown

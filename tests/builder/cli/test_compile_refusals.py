@@ -33,8 +33,9 @@ def test_what_later_versions_do_is_refused_by_name_before_the_checkpoint_is_touc
         (
             ["--quant", "int9"],
             (
-                "unknown format 'int9'. Did you mean int8 or int4 or uint4? Known: fp8, fp8-weight-only, int4, int8, mxfp4, "
-                "none, nvfp4, uint4."
+                "unknown format 'int9'. Did you mean int8 or int4 or uint4? Known: fp8, fp8-block, fp8-dynamic, "
+                "fp8-weight-only, int4, int4-awq, int8, int8-smoothquant, int8-static, int8-weight-only, mxfp4, none, nvfp4, "
+                "nvfp4-weight-only, uint4."
             ),
         ),
         (["--int8", "--quant", "none"], "one format at a time; given int8 and none"),

@@ -1,4 +1,4 @@
-"""The ONNX body of QuantizeDynamic, in plain ONNX Runtime, against its numpy reference and against ml_dtypes."""
+"""The ONNX bodies of QuantizeDynamic and QuantizeFP4, in plain ONNX Runtime, against numpy and ml_dtypes."""
 
 import ml_dtypes
 import numpy as np
@@ -8,10 +8,10 @@ import onnxruntime as ort
 import pytest
 import torch
 
-from builder.graph import ops
+from builder.graph import rounding_ops
 from builder.graph.emit import IR_VERSION, OPSET, Emitter
 from plugins.quantize import spec
-from plugins.quantize.reference import quantize_dynamic, to_e4m3
+from plugins.quantize.reference import quantize_dynamic, quantize_fp4, to_e4m3
 
 
 def rows(count: int = 50, width: int = 100) -> np.ndarray:
@@ -21,17 +21,25 @@ def rows(count: int = 50, width: int = 100) -> np.ndarray:
     return (random.normal(size=(count, width)) * sizes).astype(np.float32)
 
 
-def run_body(given: np.ndarray) -> np.ndarray:
-    x = ir.Value(name="x", shape=ir.Shape(("T", "D")), type=ir.TensorType(ir.DataType.FLOAT))
-    emit, function = Emitter(), ops.quantize_dynamic()
-    (y,) = emit.call(function, x)
-    y.name, y.type, y.shape = "y", x.type, x.shape
+def run(function: ir.Function, *given: np.ndarray, **attributes: int) -> np.ndarray:
+    inputs = [
+        ir.Value(name=name, shape=ir.Shape(shape), type=ir.TensorType(ir.DataType.FLOAT))
+        for name, shape in (("x", ("T", "D")), ("whole", ()))
+    ][: len(given)]
+    emit = Emitter()
+    (y,) = emit.call(function, *inputs, **attributes)
+    y.name, y.type, y.shape = "y", inputs[0].type, inputs[0].shape
     imports = {"": OPSET, spec.DOMAIN: 1}
-    graph = ir.Graph([x], [y], nodes=emit.nodes, opset_imports=imports, name="one_call")
+    graph = ir.Graph(inputs, [y], nodes=emit.nodes, opset_imports=imports, name="one_call")
     proto = ir.to_proto(ir.Model(graph, ir_version=IR_VERSION, functions=[function]))
     onnx.checker.check_model(proto, full_check=True)
-    (got,) = ort.InferenceSession(proto.SerializeToString()).run(None, {"x": given})
+    feeds = {str(value.name): part for value, part in zip(inputs, given, strict=True)}
+    (got,) = ort.InferenceSession(proto.SerializeToString()).run(None, feeds)
     return np.asarray(got)
+
+
+def run_body(given: np.ndarray, block_size: int = 0) -> np.ndarray:
+    return run(rounding_ops.quantize_dynamic(), given, block_size=block_size)
 
 
 def test_the_body_equals_the_reference_to_the_bit() -> None:
@@ -81,3 +89,42 @@ def test_rows_of_zeros_and_of_the_smallest_numbers_stay_finite(size: float) -> N
     assert np.isfinite(got).all()
     assert not got[1].any()
     np.testing.assert_allclose(got, given, rtol=2.0**-3, atol=2.0**-136)
+
+
+@pytest.mark.parametrize("width", [128, 300, 16])
+def test_a_block_of_a_row_is_rounded_as_if_it_were_a_row(width: int) -> None:
+    given = rows(20, width)
+    blocks = [given[:, left : left + 128] for left in range(0, width, 128)]
+    want = np.concatenate([run_body(block) for block in blocks], axis=1)
+    np.testing.assert_array_equal(run_body(given, 128), want)
+    np.testing.assert_array_equal(quantize_dynamic(given, 128), want)
+
+
+def test_fp4_rows_have_scales_of_e4m3_under_the_fixed_one() -> None:
+    """By the published definition, in ml_dtypes: x / (E4M3(peak / (6 whole)) whole) in E2M1."""
+    given = rows(40, 64) / 100
+    given[0] = 0
+    whole = np.float32(np.abs(given).max() / (6 * 448))
+    grouped = given.reshape(40, 4, 16)
+    wanted = np.minimum(np.abs(grouped).max(axis=2) / (6 * whole), 448)
+    scales = wanted.astype(ml_dtypes.float8_e4m3fn).astype(np.float32) * whole
+    safe = np.where(scales > 0, scales, np.inf)[:, :, None]
+    numbers = np.clip(grouped / safe, -6, 6).astype(ml_dtypes.float4_e2m1fn).astype(np.float32)
+    want = (numbers * scales[:, :, None]).reshape(given.shape)
+    assert len(np.unique(scales)) > 20
+    np.testing.assert_array_equal(run(rounding_ops.quantize_fp4(), given, whole), want)
+
+
+def test_what_a_fixed_scale_of_fp4_does_not_reach_saturates() -> None:
+    given = np.full((1, 16), 1e6, np.float32)
+    got = run(rounding_ops.quantize_fp4(), given, np.float32(1e-3))
+    np.testing.assert_allclose(got, 6 * 448 * 1e-3, rtol=1e-6)
+
+
+def test_fp4_equals_the_reference_to_the_bit_and_a_group_with_no_number_becomes_all_nan() -> None:
+    given = rows(40, 64)
+    given[1, 20] = np.nan
+    got = run(rounding_ops.quantize_fp4(), given, np.float32(1e-3))
+    np.testing.assert_array_equal(got, quantize_fp4(given, 1e-3))
+    assert np.isnan(got[1, 16:32]).all()
+    assert np.isnan(got).sum() == 16

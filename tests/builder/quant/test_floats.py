@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from builder.checkpoint.groups import spread
-from builder.quant import FORMATS, fp8, mxfp4, nvfp4
+from builder.quant import FORMATS, fp8, fp8_block, fp8_dynamic, mxfp4, nvfp4
 from builder.quant.floats import E2M1, E4M3, rounded
 from builder.quant.validate import check_scales, check_weight
 
@@ -71,7 +71,16 @@ def test_rows_packed_at_once_or_apart_are_the_same(
         assert part.tobytes() == again.tobytes()
 
 
-ERRORS = {"fp8": 0.0265, "fp8-weight-only": 0.0265, "nvfp4": 0.0955, "mxfp4": 0.116}
+ERRORS = {
+    "int8-weight-only": 0.0075,
+    "fp8": 0.0266,
+    "fp8-dynamic": 0.0265,
+    "fp8-block": 0.0266,
+    "fp8-weight-only": 0.0265,
+    "nvfp4": 0.0955,
+    "nvfp4-weight-only": 0.0955,
+    "mxfp4": 0.116,
+}
 """Relative errors on normal numbers; modelopt's and llm-compressor's on a real model: 0.0265 and 0.0948."""
 
 
@@ -117,12 +126,33 @@ def test_e8m0_has_the_bytes_of_torch() -> None:
 
 def test_an_fp8_weight_has_the_bytes_of_torch_divided_by_its_scale() -> None:
     weight = normal(64, 576)
-    packed, scales = fp8.pack(weight)
+    packed, scales = fp8_dynamic.pack(weight)
     source = torch.from_numpy(weight)
     want = source.abs().amax(dim=1, keepdim=True) / 448
     np.testing.assert_array_equal(scales, want.numpy())
     stored = (source / want).clamp(-448, 448).to(torch.float8_e4m3fn).view(torch.uint8)
     np.testing.assert_array_equal(packed.view(np.uint8), stored.numpy())
+
+
+def test_an_fp8_tensor_has_the_bytes_of_torch_divided_by_its_one_scale() -> None:
+    weight = normal(64, 576)
+    packed, scales = fp8.pack(weight)
+    source = torch.from_numpy(weight)
+    want = source.abs().amax() / 448
+    assert set(scales.ravel().tolist()) == {want.item()}
+    stored = (source / want).to(torch.float8_e4m3fn).view(torch.uint8)
+    np.testing.assert_array_equal(packed.view(np.uint8), stored.numpy())
+
+
+def test_a_block_of_fp8_has_the_bytes_of_torch_divided_by_its_scale_and_may_be_cut_short() -> None:
+    weight = normal(200, 300) * np.linspace(0.1, 9, 200, dtype=np.float32)[:, None]
+    packed, scales = fp8_block.pack(weight)
+    assert scales.shape == (200, 3)
+    corner = torch.from_numpy(weight[128:, 256:])
+    want = corner.abs().amax() / 448
+    assert set(scales[128:, 2].tolist()) == {want.item()}
+    stored = (corner / want).to(torch.float8_e4m3fn).view(torch.uint8)
+    np.testing.assert_array_equal(packed[128:, 256:].view(np.uint8), stored.numpy())
 
 
 def test_nvfp4_scales_are_those_that_modelopt_publishes() -> None:

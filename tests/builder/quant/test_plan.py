@@ -9,6 +9,7 @@ from onnx.reference import ReferenceEvaluator
 
 from builder import archs
 from builder.checkpoint.open import open_checkpoint
+from builder.checkpoint.rows import FIXED, RowScales
 from builder.checkpoint.weights import WeightReader
 from builder.errors import UnsupportedError
 from builder.graph.graph import Graph
@@ -26,7 +27,17 @@ def graph_of(folder: Path, **config: object) -> Graph:
     return archs.build_graph(config_read, WeightReader(checkpoint), 64)
 
 
-@pytest.mark.parametrize("name", ["fp8", "fp8-weight-only", "nvfp4", "mxfp4"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fp8-dynamic",
+        "fp8-block",
+        "fp8-weight-only",
+        "int8-weight-only",
+        "nvfp4-weight-only",
+        "mxfp4",
+    ],
+)
 def test_head_and_embedding_of_a_float_format_stay_float32(tmp_path: Path, name: str) -> None:
     graph = graph_of(tmp_path, tie_word_embeddings=False)
     plan = plan_quantization(graph, Precision(name, FORMATS[name].GROUP))
@@ -38,19 +49,22 @@ def test_head_and_embedding_of_a_float_format_stay_float32(tmp_path: Path, name:
 def test_rows_that_several_layers_read_are_rounded_once(tmp_path: Path) -> None:
     """Before q, k and v, before o, before gate and up, before down."""
     graph = graph_of(tmp_path)
-    quantized = quantize(graph, plan_quantization(graph, Precision("fp8")))
+    quantized = quantize(graph, plan_quantization(graph, Precision("fp8-dynamic")))
     rounding = [node for node in quantized.model.graph if node.op_type == "QuantizeDynamic"]
     assert len(rounding) == 2 * 4
     assert [len(list(node.outputs[0].uses())) for node in rounding] == [3, 1, 2, 1] * 2
     assert ("forerun", "QuantizeDynamic", "") in quantized.model.functions
 
 
-@pytest.mark.parametrize("name", ["fp8-weight-only", "nvfp4", "mxfp4", "int8"])
-def test_only_fp8_rounds_rows_in_the_graph(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["fp8-weight-only", "int8-weight-only", "nvfp4-weight-only", "mxfp4", "int8"]
+)
+def test_formats_of_weights_alone_round_no_rows_in_the_graph(tmp_path: Path, name: str) -> None:
     graph = graph_of(tmp_path)
     precision = Precision(name, FORMATS[name].GROUP)
     quantized = quantize(graph, plan_quantization(graph, precision))
-    assert "QuantizeDynamic" not in {node.op_type for node in quantized.model.graph}
+    kinds = {node.op_type for node in quantized.model.graph}
+    assert not kinds & {"QuantizeDynamic", "QuantizeFP4", "QuantizeLinear"}
 
 
 def test_float32_changes_nothing(tmp_path: Path) -> None:
@@ -104,10 +118,16 @@ def test_options_name_a_precision(
         (("bfloat16", "int8", None), "--dtype bfloat16 does not go with format int8"),
         (("float32", "int4", 0), "int4 has no groups of a whole channel; supported: 32, 64, 128"),
         (("float32", "int8", 48), "int8 has no groups of 48; supported: 32, 64, 128, channel"),
-        (("float32", "fp8", 64), "format fp8 fixes its groups; leave out --group"),
-        (("float32", "nvfp4", 32), "format nvfp4 fixes its groups; leave out --group"),
+        (("float32", "fp8-dynamic", 64), "format fp8-dynamic fixes its groups; leave out --group"),
+        (
+            ("float32", "nvfp4-weight-only", 32),
+            "format nvfp4-weight-only fixes its groups; leave out --group",
+        ),
         (("float32", "mxfp4", 32), "format mxfp4 fixes its groups; leave out --group"),
-        (("bfloat16", "nvfp4", None), "--dtype bfloat16 does not go with format nvfp4"),
+        (
+            ("bfloat16", "nvfp4-weight-only", None),
+            "--dtype bfloat16 does not go with format nvfp4-weight-only",
+        ),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(
@@ -137,9 +157,9 @@ CASES = [Precision(name, group) for name, rules in FORMATS.items() for group in 
 @pytest.mark.parametrize("precision", [*CASES, Precision("bfloat16")], ids=lambda p: p.label)
 def test_onnx_reads_a_stored_weight_as_the_format_means_it(precision: Precision) -> None:
     """A graph of one product with an identity gives the weight itself, by ONNX's own definition."""
-    weight = np.random.default_rng(0).standard_normal((6, 130), dtype=np.float32)
-    given = ir.Value(name="w", const_value=ir.Tensor(weight), shape=ir.Shape((6, 130)))
-    x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape((130, 130)))
+    weight = np.random.default_rng(0).standard_normal((6, 144), dtype=np.float32)
+    given = ir.Value(name="w", const_value=ir.Tensor(weight), shape=ir.Shape((6, 144)))
+    x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape((144, 144)))
     node = ir.node("Gemm", [x, given], {"transB": 1})
     node.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
     graph = ir.Graph(
@@ -148,8 +168,11 @@ def test_onnx_reads_a_stored_weight_as_the_format_means_it(precision: Precision)
     model = ir.Model(graph, ir_version=11)
     plan = plan_quantization(Graph(model, None), Precision("float32"))  # type: ignore[arg-type]
     plan.layers["w"] = precision
+    is_narrow = precision.name in FORMATS and FORMATS[precision.name].ROWS in FIXED
+    if is_narrow:  # 1 is 6 of these, in all of the forms
+        plan.rows["w"] = RowScales(lambda: np.float32(1 / 6).reshape(()))
     quantize(Graph(model, None), plan)  # type: ignore[arg-type]
-    (got,) = ReferenceEvaluator(ir.to_proto(model)).run(None, {"x": np.eye(130, dtype=np.float32)})
+    (got,) = ReferenceEvaluator(ir.to_proto(model)).run(None, {"x": np.eye(144, dtype=np.float32)})
     if precision.name == "bfloat16":
         np.testing.assert_allclose(got.T, weight, rtol=2**-8)
         return

@@ -17,13 +17,27 @@ bool is_group(int32_t group) { return group == 32 || group == 64 || group == 128
 bool is_integer(int32_t form) { return in_range(form, (int32_t)Form::int8, (int32_t)Form::uint4); }
 bool is_float(int32_t form) { return in_range(form, (int32_t)Form::float32, (int32_t)Form::bfloat16); }
 
+// Rounded as a whole: a unit that has a part of a row can't write it.
+bool is_written_whole(int32_t form) { return form == (int32_t)Form::e4m3 || form == (int32_t)Form::e2m1; }
+
 // A row of float32 numbers, whatever they were rounded to.
-bool has_wide_numbers(int32_t form) { return form == (int32_t)Form::float32 || form == (int32_t)Form::e4m3; }
+bool has_wide_numbers(int32_t form) { return form == (int32_t)Form::float32 || is_written_whole(form); }
+
+// Then no scale of a group is below float32's smallest, and no number beyond its largest.
+bool is_fixed(float scale) { return scale >= 0x1p-100f && scale <= 0x1p100f; }
 
 bool is_right(const BufferSpec& buffer) {
   if (!in_range(buffer.rows, 0, 1) || !in_range(buffer.width, 1, MAX_SIZE) || buffer.width % 16) return false;
-  if (is_float(buffer.form) || has_wide_numbers(buffer.form)) return buffer.group == 0;
-  return buffer.form == (int32_t)Form::int8 && is_group(buffer.group) && buffer.width % buffer.group == 0;
+  if (buffer.reserved || (buffer.scale != 0 && !is_fixed(buffer.scale))) return false;
+  const bool is_dynamic = buffer.scale == 0;
+  switch ((Form)buffer.form) {
+    case Form::float32:
+    case Form::bfloat16: return is_dynamic && buffer.group == 0;
+    case Form::int8: return is_group(buffer.group) && buffer.width % buffer.group == 0;
+    case Form::e4m3: return is_dynamic ? buffer.group >= 0 && buffer.group % 16 == 0 : buffer.group == 0;
+    case Form::e2m1: return !is_dynamic && buffer.group == 16;
+    default: return false;
+  }
 }
 
 bool is_right(const WeightSpec& weight, int64_t weights_bytes) {
@@ -80,7 +94,7 @@ struct Checker {
     const int64_t width = up(w.size_out, 16) / (is_gate ? 2 : 1);
     if (!takes(w, in) || !in_range(op.epilogue, 0, 3) || !in_range(op.activation, 0, 3) || out.width < width) return false;
     if (!is_gate && !activates && out.form != (int32_t)Form::float32) return false;
-    if (out.form == (int32_t)Form::e4m3) return false;  // a unit has no whole row, which such a row's scale needs
+    if (is_written_whole(out.form)) return false;
     if (is_gate && w.size_out % (out.group ? 2 * out.group : 32)) return false;
     if (activates && w.size_out % (out.group ? out.group : 16)) return false;
     if (op.bias != NOTHING && !is_vector(op.bias, up(w.size_out, 16))) return false;
@@ -114,13 +128,14 @@ struct Checker {
     const int64_t width = (int64_t)op.num_heads * op.head_dim;
     const BufferSpec& out = buffer(op.out);
     if (op.window < 0 || !(op.soft_cap >= 0 && op.soft_cap < 1e6f)) return false;
-    if (out.form == (int32_t)Form::bfloat16 || out.form == (int32_t)Form::e4m3) return false;
-    return out.width >= width && (out.form == (int32_t)Form::float32 || op.head_dim % out.group == 0);
+    if (out.width < width || out.form == (int32_t)Form::bfloat16 || is_written_whole(out.form)) return false;
+    return out.form == (int32_t)Form::float32 || op.head_dim % out.group == 0;
   }
   bool row_answers() const { return op.rows == 1 && has_rows(op.in, 1) && op.size_in == plan.header->geometry.vocab_size && is_float(op.in, op.size_in); }
   bool quantize() const {
     return has_rows(op.in, op.rows) && has_rows(op.out, op.rows) && op.size_in > 0 && is_float(op.in, op.size_in) &&
-           in_range(buffer(op.out).width, op.size_in, MAX_SCRATCH_WIDTH);
+           in_range(buffer(op.out).width, op.size_in, MAX_SCRATCH_WIDTH) &&
+           (op.weight == NOTHING || is_vector(op.weight, up(op.size_in, 16)));
   }
   bool is_right() const {
     if (!in_range(op.rows, 0, 1)) return false;

@@ -7,7 +7,7 @@
 namespace forerun {
 
 constexpr char MAGIC[9] = "FORERUNP";
-constexpr uint32_t PLAN_VERSION = 3;
+constexpr uint32_t PLAN_VERSION = 4;
 
 struct PlanHeader {
   char magic[8];

@@ -8,10 +8,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from builder import pipeline
 from builder.checkpoint.open import open_checkpoint
-from builder.errors import UnsupportedError
+from builder.errors import CheckpointError, UnsupportedError
 from builder.pipeline import CompileRequest
 from builder.targets.cpu.plan import Code
 from tests.builder.targets.cpu.plan_runner import PlanRunner
@@ -27,6 +29,7 @@ NVFP4 = {
     "group_size": 16,
     "strategy": "tensor_group",
 }
+NVFP4_ROWS = NVFP4 | {"dynamic": "local"}
 Exact = dict[str, Array]
 """Weights in float64, as the files mean them."""
 
@@ -65,7 +68,9 @@ def write_fp8(
     return exact
 
 
-def write_nvfp4(folder: Path, section: Any, packed: str, whole: str, *, divides: bool) -> Exact:
+def write_nvfp4(
+    folder: Path, section: Any, packed: str, whole: str, *, divides: bool, rows: str | None = None
+) -> Exact:
     out, exact = Writer(folder, dtype="bfloat16"), {}
     for name, weight in out.layers():
         numbers = out.draw.uniform(-6, 6, weight.shape).astype(ml_dtypes.float4_e2m1fn)
@@ -78,6 +83,8 @@ def write_nvfp4(folder: Path, section: Any, packed: str, whole: str, *, divides:
             f"{name}.weight_scale": scales,
             f"{name}.{whole}": np.full((1,) if divides else (), stored),
         }
+        if rows is not None:
+            out.tensors[f"{name}.{rows}"] = np.full((), 100 if divides else 0.01, np.float32)
         step = numbers.astype(np.float64) * spread(scales, 1, 16, weight.shape)
         exact[f"{name}.weight"] = (
             step / np.float64(stored) if divides else step * np.float64(stored)
@@ -100,7 +107,7 @@ BLOCK_FP8 = {
 CASES: dict[str, tuple[str, Callable[[Path], Exact]]] = {
     "ct channel": ("fp8", lambda p: write_fp8(p, ct_section("float-quantized", FP8 | {"strategy": "channel"}, FP8_ROWS))),
     "ct tensor": ("fp8", lambda p: write_fp8(
-        p, ct_section("float-quantized", FP8 | {"strategy": "tensor"}, FP8_ROWS | {"dynamic": False}),
+        p, ct_section("float-quantized", FP8 | {"strategy": "tensor"}, FP8_ROWS | {"strategy": "tensor", "dynamic": False}),
         shape=lambda _: (1,), extra="input_scale")),
     "ct block": ("fp8", lambda p: write_fp8(
         p, ct_section("float-quantized", FP8 | {"strategy": "block", "block_structure": [32, 16]}, FP8_ROWS), block=(32, 16))),
@@ -112,7 +119,10 @@ CASES: dict[str, tuple[str, Callable[[Path], Exact]]] = {
     "modelopt channel": ("fp8", lambda p: write_fp8(p, modelopt("FP8_PER_CHANNEL_PER_TOKEN"), shape=lambda n: (n,))),
     "modelopt block": ("fp8", lambda p: write_fp8(p, modelopt("fp8_pb_wo"), block=(128, 128))),
     "modelopt nvfp4": ("nvfp4", lambda p: write_nvfp4(
-        p, modelopt("NVFP4", group_size=16), "weight", "weight_scale_2", divides=False)),
+        p, modelopt("NVFP4", group_size=16), "weight", "weight_scale_2", divides=False, rows="input_scale")),
+    "ct nvfp4 rows": ("nvfp4", lambda p: write_nvfp4(
+        p, ct_section("nvfp4-pack-quantized", NVFP4, NVFP4_ROWS), "weight_packed", "weight_global_scale", divides=True,
+        rows="input_global_scale")),
 }  # fmt: skip
 
 
@@ -141,19 +151,56 @@ def test_numbers_keep_their_own_type(case: str, tmp_path: Path) -> None:
     assert [part.dtype for part in rest] == [np.float32] * (form == "nvfp4")
 
 
-def test_fixed_scales_of_activations_are_kept(tmp_path: Path) -> None:
-    CASES["modelopt"][1](tmp_path)
+@pytest.mark.parametrize("case", ["modelopt", "ct tensor", "modelopt nvfp4", "ct nvfp4 rows"])
+def test_fixed_scales_of_activations_are_kept(case: str, tmp_path: Path) -> None:
+    CASES[case][1](tmp_path)
     weight = next(iter(open_checkpoint(str(tmp_path)).quantized.values()))
-    assert weight.input_scale is not None
-    assert weight.input_scale() == np.float32(0.01)
+    assert weight.row_scales.fixed is not None
+    assert weight.row_scales.fixed() == np.float32(0.01)
+
+
+def without(part: str, folder: Path) -> None:
+    """Take one of these tensors out of the files."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    del tensors[next(name for name in sorted(tensors) if name.endswith(part))]
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("case", ["modelopt", "ct tensor", "modelopt nvfp4"])
+def test_a_fixed_scale_that_is_missing_is_refused_by_name(case: str, tmp_path: Path) -> None:
+    CASES[case][1](tmp_path)
+    without("input_scale", tmp_path)
+    with pytest.raises(
+        CheckpointError, match=r"down_proj is multiplied with .*input_scale is missing"
+    ):
+        open_checkpoint(str(tmp_path))
+
+
+@pytest.mark.parametrize("value", [0, -1, np.inf, np.nan, 1e-38])
+def test_a_fixed_scale_that_divides_nothing_is_refused_by_name(
+    value: float, tmp_path: Path
+) -> None:
+    CASES["modelopt"][1](tmp_path)
+    path = tmp_path / "model.safetensors"
+    tensors = load_file(path)
+    name = "model.layers.0.mlp.down_proj.input_scale"
+    tensors[name] = torch.tensor(value, dtype=torch.float32)
+    save_file(tensors, path, metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=name.replace(".", r"\.")):
+        compile_model(tmp_path, tmp_path / "out")
+
+
+def test_a_scale_of_rows_that_the_config_does_not_know_of_is_refused(tmp_path: Path) -> None:
+    section = ct_section("float-quantized", FP8 | {"strategy": "channel"}, FP8_ROWS)
+    write_fp8(tmp_path, section, extra="input_scale")
+    with pytest.raises(CheckpointError, match=r"input_scale is there, but by the config"):
+        open_checkpoint(str(tmp_path))
 
 
 REFUSED = {
-    "ct tensor": "_proj.weight has an input_scale",
-    "modelopt": "_proj.weight has an input_scale",
-    "block": "_proj.weight is fp8 .* a scale per block in the rows",
-    "modelopt nvfp4": "_proj.weight is nvfp4 .* a scale per group of 16 in the rows",
-    "modelopt block": "fp8-weight-only in groups of 128, which the target does not run",
+    "ct block": "checkpoint is fp8-dynamic in groups of 16, which the target does not run",
+    "block": "_proj.weight is fp8 .* a scale per token and 48 inputs in the rows",
 }
 
 
@@ -165,10 +212,15 @@ def test_rows_and_blocks_that_no_target_runs_are_refused_by_name(case: str, tmp_
 
 
 COMPILED = {
-    "ct channel": "fp8",
-    "block of one": "fp8",
-    "modelopt channel": "fp8",
-    "ct nvfp4": "nvfp4",
+    "ct channel": "fp8-dynamic",
+    "ct tensor": "fp8",
+    "block of one": "fp8-dynamic",
+    "modelopt": "fp8",
+    "modelopt block": "fp8-weight-only",
+    "modelopt channel": "fp8-dynamic",
+    "ct nvfp4": "nvfp4-weight-only",
+    "modelopt nvfp4": "nvfp4",
+    "ct nvfp4 rows": "nvfp4",
 }
 
 
@@ -187,7 +239,7 @@ def test_the_engine_multiplies_exactly_what_the_files_stand_for(case: str, tmp_p
 
 
 def test_modelopts_own_file_is_read_where_the_config_says_nothing(tmp_path: Path) -> None:
-    exact = write_fp8(tmp_path, None, shape=lambda _: ())
+    exact = write_fp8(tmp_path, None, shape=lambda _: (), extra="input_scale")
     content = {
         "producer": {"name": "modelopt", "version": "0.47.0"},
         "quantization": {

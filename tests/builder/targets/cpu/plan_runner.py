@@ -19,11 +19,17 @@ from plugins.layer_norm.reference import layer_norm
 from plugins.linear.reference import activation, float_linear, gated, int8_linear
 from plugins.linear.spec import ACTIVATIONS
 from plugins.paged_attention.reference import round_keys_to_int8, round_to_int8, weigh
-from plugins.quantize.reference import quantize, quantize_dynamic
+from plugins.quantize.reference import (
+    quantize,
+    quantize_dynamic,
+    quantize_fixed,
+    quantize_fp4,
+    quantize_fp8,
+)
 from plugins.rms_norm.reference import rms_norm
 from plugins.rope.reference import rotate, rotate_neighbours
 
-HEADER, BUFFER, WEIGHT = struct.Struct("<8sI3i6i2q"), struct.Struct("<4i"), struct.Struct("<2q4i")
+HEADER, BUFFER, WEIGHT = struct.Struct("<8sI3i6i2q"), struct.Struct("<4ifi"), struct.Struct("<2q4i")
 OPERATION = struct.Struct("<16i2fif2i40x")
 NAMES = tuple(Operation.__dataclass_fields__)
 Array = NDArray[Any]
@@ -80,8 +86,8 @@ class PlanRunner:
         data = np.fromfile(artifact.path(str(record.weights)), np.uint8)
         _, _, num_buffers, num_weights, num_operations, *_ = HEADER.unpack_from(plan)
         at = HEADER.size
-        self.buffers = [BUFFER.unpack_from(plan, at + 16 * i) for i in range(num_buffers)]
-        at += 16 * num_buffers
+        self.buffers = [BUFFER.unpack_from(plan, at + BUFFER.size * i) for i in range(num_buffers)]
+        at += BUFFER.size * num_buffers
         self.weights = []
         for i in range(num_weights):
             offset, size, *rest = WEIGHT.unpack_from(plan, at + 32 * i)
@@ -113,14 +119,18 @@ class PlanRunner:
         raise AssertionError("a plan without answers")
 
     def _write(self, buffer: int, rows: Array) -> None:
-        _, form, width, _ = self.buffers[buffer]
+        _, form, width, group, scale, _ = self.buffers[buffer]
         padded = np.zeros((len(rows), width), np.float32)
         padded[:, : rows.shape[1]] = rows
         self.rows[buffer] = padded
         if form == 1:
             self.rows[buffer] = to_bfloat16(padded).astype(np.float32)
         if form == 5:
-            self.rows[buffer] = quantize_dynamic(padded)
+            self.rows[buffer] = (
+                quantize_fp8(padded, scale) if scale else quantize_dynamic(padded, group)
+            )
+        if form == 6:
+            self.rows[buffer] = quantize_fp4(padded, scale)
 
     def _embedding(self, op: dict[str, Any]) -> None:
         weight = self.weights[op["weight"]]
@@ -145,9 +155,10 @@ class PlanRunner:
         numbers, scales = weight.matrix(op["scale"])
         rows = self.rows[op["input"]]
         if scales.size:
-            group = self.buffers[op["input"]][3]
+            group, fixed = self.buffers[op["input"]][3:5]
             spread = np.repeat(scales, weight.group // group, axis=1)
-            result = int8_linear(*quantize(rows, group), numbers, spread)
+            narrow = quantize_fixed(rows, group, fixed) if fixed else quantize(rows, group)
+            result = int8_linear(*narrow, numbers, spread)
         else:
             result = float_linear(rows[:, : weight.size_in], numbers)
         if op["bias"] >= 0:
@@ -186,7 +197,10 @@ class PlanRunner:
         self._write(op["output"], np.einsum("hqk,khd->qhd", weights, value).reshape(len(query), -1))
 
     def _quantize(self, op: dict[str, Any]) -> None:
-        self._write(op["output"], self.rows[op["input"]][:, : op["size_in"]])
+        rows = self.rows[op["input"]][:, : op["size_in"]]
+        if op["weight"] >= 0:
+            rows = rows * self.weights[op["weight"]].floats()[: op["size_in"]]
+        self._write(op["output"], rows)
 
 
 def to_bfloat16(values: Array) -> Array:

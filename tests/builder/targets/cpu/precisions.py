@@ -15,8 +15,8 @@ PRECISIONS: dict[str, dict[str, Any]] = {
     "uint4": {"quant": "uint4"},
     "uint4-g64": {"quant": "uint4", "group": 64},
     "uint4-g128": {"quant": "uint4", "group": 128},
-    "fp8": {"quant": "fp8"},
+    "fp8-dynamic": {"quant": "fp8-dynamic"},
     "fp8-weight-only": {"quant": "fp8-weight-only"},
-    "nvfp4": {"quant": "nvfp4"},
+    "nvfp4-weight-only": {"quant": "nvfp4-weight-only"},
     "mxfp4": {"quant": "mxfp4"},
 }

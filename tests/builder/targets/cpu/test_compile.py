@@ -219,7 +219,7 @@ def test_the_geometry_of_a_plan_and_the_size_of_its_weights_are_read_back() -> N
 
 
 def test_the_format_has_fixed_sizes() -> None:
-    assert len(small_plan()) == 64 + 16 + 32 + 128
+    assert len(small_plan()) == 64 + 24 + 32 + 128
 
 
 @pytest.mark.parametrize("spoil", [lambda p: p[:30], lambda p: b"X" + p[1:], lambda p: p + b"\0"])

@@ -41,7 +41,7 @@ def test_weights_are_to_the_bit_what_the_format_unpacks(name: str, tmp_path: Pat
 @pytest.fixture(scope="module")
 def fp8(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     model = tiny_llama(tmp_path_factory.mktemp("model"), **SIZES)
-    return compile_model(model, tmp_path_factory.mktemp("built") / "out", quant="fp8")
+    return compile_model(model, tmp_path_factory.mktemp("built") / "out", quant="fp8-dynamic")
 
 
 def test_rows_are_rounded_by_norms_and_behind_what_writes_parts_of_a_row(fp8: Artifact) -> None:
@@ -56,7 +56,7 @@ def test_rows_are_rounded_by_norms_and_behind_what_writes_parts_of_a_row(fp8: Ar
 
 def test_activations_without_a_gate_and_layer_norms_are_rounded_too(tmp_path: Path) -> None:
     rewrites = [layer_norms, activations("Gelu"), ungated]
-    built = compile_variant(tmp_path, rewrites, sizes=SIZES, quant="fp8", max_num_seqs=64)
+    built = compile_variant(tmp_path, rewrites, sizes=SIZES, quant="fp8-dynamic", max_num_seqs=64)
     runner, tokens = PlanRunner(built), list(range(60))
     for before, op in zip(runner.operations, runner.operations[1:], strict=False):
         if before["epilogue"] == Epilogue.ACTIVATE:
@@ -69,7 +69,9 @@ def test_activations_without_a_gate_and_layer_norms_are_rounded_too(tmp_path: Pa
     assert np.abs(got - want).mean() < 0.06 * want.std()
 
 
-@pytest.mark.parametrize("name", ["fp8-weight-only", "nvfp4", "mxfp4"])
+@pytest.mark.parametrize(
+    "name", ["fp8-weight-only", "int8-weight-only", "nvfp4-weight-only", "mxfp4"]
+)
 def test_rows_of_weight_only_formats_are_not_rounded(name: str, tmp_path: Path) -> None:
     built = compile_model(tiny_llama(tmp_path / "model"), tmp_path / "built", quant=name)
     assert {buffer[1] for buffer in PlanRunner(built).buffers} == {Form.FLOAT32}
@@ -84,7 +86,7 @@ def test_attention_that_writes_to_such_rows_is_refused(fp8: Artifact, tmp_path: 
 def test_keys_and_values_are_float32_unless_asked(fp8: Artifact, tmp_path: Path) -> None:
     assert fp8.manifest.kv.groups[0].dtype == "float32"
     model = tiny_llama(tmp_path / "model")
-    built = compile_model(model, tmp_path / "built", quant="fp8", kv="int8")
+    built = compile_model(model, tmp_path / "built", quant="fp8-dynamic", kv="int8")
     assert built.manifest.kv.groups[0].dtype == "int8"
 
 
@@ -108,9 +110,9 @@ def rounding_the_last_norm(artifact: Artifact, folder: Path) -> Artifact:
     runner = PlanRunner(artifact)
     norm = [op for op in runner.operations if op["code"] == Code.RMS_NORM][-1]
     place = HEADER.size + BUFFER.size * norm["output"]
-    rows, form, width, group = BUFFER.unpack_from(plan, place)
+    rows, form, width, *rest = BUFFER.unpack_from(plan, place)
     assert (rows, form) == (1, Form.FLOAT32)
-    BUFFER.pack_into(plan, place, rows, Form.E4M3, width, group)
+    BUFFER.pack_into(plan, place, rows, Form.E4M3, width, *rest)
     assert len(NAMES) == len(OPERATION.unpack_from(plan, len(plan) - OPERATION.size))
     for name in (record.path, str(record.weights)):
         (folder / name).parent.mkdir(parents=True)

@@ -37,7 +37,7 @@ SHAPES = {
 }
 SOME = ("odd-widths",)
 KINDS = PRECISIONS | {"kv-int8": {"kv": "int8"}}
-WIDENED = ("float32", "fp8-weight-only", "nvfp4", "mxfp4")
+WIDENED = ("float32", "fp8-weight-only", "nvfp4-weight-only", "mxfp4")
 """Nothing is rounded while a step runs."""
 BUILDS = [
     (kind, shape)
@@ -108,7 +108,7 @@ def test_thread_counts_change_no_bit(artifact: Artifact, threads: int) -> None:
     np.testing.assert_array_equal(rows[0], rows[1])
 
 
-@pytest.fixture(scope="module", params=["int8", "int4", "uint4", "bfloat16", "fp8"])
+@pytest.fixture(scope="module", params=["int8", "int4", "uint4", "bfloat16", "fp8-dynamic"])
 def narrow(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     model = tiny_llama(tmp_path_factory.mktemp("model"))
     folder = tmp_path_factory.mktemp("built") / "artifact"

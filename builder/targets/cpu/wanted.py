@@ -1,0 +1,40 @@
+"""What the readers of a value take: the buffer that its rows are written to, and what they are multiplied with before."""
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from builder.errors import UnsupportedError
+from builder.graph.patterns import readers
+from builder.targets.cpu import reading
+from builder.targets.cpu.panels import PANEL, padded
+from builder.targets.cpu.plan import Buffer, Form, Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How rows must lie for the projections that read them."""
+
+    buffer: Buffer
+    factors: ir.Value | None
+    """Numbers `[in]` that rows are multiplied with before they are rounded."""
+
+
+def wanted_by_readers(value: ir.Value, rows: Rows) -> Wanted:
+    """Choose the form that the readers of a value take.
+
+    Raises:
+        UnsupportedError: they take different ones.
+    """
+    gemms = [reader for reader in readers(value) if reader.op_type == "Gemm"]
+    matrices = [reading.multiplied(gemm) for gemm in gemms]
+    asked = {(*m.activations, m.padded_in, m.rounding.factors) for m in matrices}
+    if len(asked) != 1 or len(matrices) < len(list(readers(value))):
+        raise UnsupportedError("target cpu can't give one value in two precisions")
+    form, group, scale, width, factors = asked.pop()
+    return Wanted(Buffer(rows, form, padded(width, PANEL), group, scale), factors)
+
+
+def floats(rows: Rows, size: int) -> Buffer:
+    """Give a buffer of float32 rows."""
+    return Buffer(rows, Form.FLOAT32, padded(size, PANEL))
