@@ -79,7 +79,10 @@ def fp8_by_blocks(
     """
     weight, size_out, size_in = module.matrix("weight", ("F8_E4M3",))
     tall, wide = -(-size_out // block[0]), -(-size_in // block[1])
-    scales = module.part(suffix, FLOATS, (tall, wide), (tall, 1, wide, 1))
+    single = (
+        SCALAR if tall == wide == 1 else ()
+    )  # as modelopt stores the scale of a weight of one block
+    scales = module.part(suffix, FLOATS, (tall, wide), (tall, 1, wide, 1), *single)
 
     def load() -> Parts:
         factors = np.repeat(numbers(scales).reshape(tall, wide), block[0], axis=0)[:size_out]
