@@ -13,6 +13,10 @@ import ml_dtypes
 import numpy as np
 
 from builder.checkpoint.groups import CHANNEL, Float32, num_groups
+from builder.checkpoint.quantized.compressed_activations import (
+    HARMLESS_OF_NUMBERS,
+    read_activations,
+)
 from builder.checkpoint.quantized.fields import Fields, as_block
 from builder.checkpoint.quantized.floats import (
     NVFP4_GROUP,
@@ -29,7 +33,7 @@ from builder.checkpoint.quantized.numbers import codes, numbers, signed
 from builder.checkpoint.quantized.order import group_order
 from builder.checkpoint.quantized.patterns import Names
 from builder.checkpoint.quantized_weight import Parts, QuantizedWeight
-from builder.checkpoint.rows import ANY, BLOCK, BLOCK_SIZE, FLOAT, SIXTEEN, TENSOR, TOKEN
+from builder.checkpoint.rows import ANY, FLOAT
 from builder.checkpoint.tensors import FLOATS, Tensor
 from builder.errors import CheckpointError, UnsupportedError
 
@@ -45,7 +49,7 @@ FORMATS = (
     "nvfp4-pack-quantized",
 )
 HARMLESS = ("global_compression_ratio", "version")
-WEIGHTS_HARMLESS = ("observer", "observer_kwargs", "scale_dtype", "zp_dtype")
+
 STRATEGIES = ("group", "channel", "tensor", "block", "tensor_group")
 
 
@@ -112,7 +116,7 @@ def _scheme(fields: Fields, common: str) -> _Scheme:
         raise fields.unsupported("weights", None, ("quantized weights",))
     kind = weights.choice("type", ("int", "float"), default="int")
     unsaid = ANY if kind == "int" else FLOAT
-    shared = unsaid if rows is None else _read_activations(rows)
+    shared = unsaid if rows is None else read_activations(rows)
     strategy = weights.choice("strategy", STRATEGIES, default="tensor")
     group = weights.group("group_size")
     if strategy == "group" and group == CHANNEL:
@@ -130,7 +134,7 @@ def _scheme(fields: Fields, common: str) -> _Scheme:
         block=_block(weights),
         rows=shared,
     )
-    weights.finish(WEIGHTS_HARMLESS)
+    weights.finish(HARMLESS_OF_NUMBERS)
     _check_known(scheme)
     return scheme
 
@@ -145,39 +149,6 @@ def _block(weights: Fields) -> tuple[int, int]:
     return block or (0, 0)
 
 
-def _read_activations(rows: Fields) -> str:
-    """Give the kind of rows, by a name of its own if it is one that isn't implemented.
-
-    Raises:
-        UnsupportedError: they have zero points, or a number of bits that none has.
-    """
-    kind = rows.choice("type", ("int", "float"), default="int")
-    bits = rows.choice("num_bits", (4, 8))
-    rows.choice("symmetric", (True,), default=True)
-    dynamic = rows.take("dynamic") or False
-    if dynamic not in (True, False, "local"):
-        raise rows.unsupported("dynamic", dynamic, (True, False, "local"))
-    shared = str(rows.take("strategy") or "tensor")
-    group = rows.group("group_size")
-    for name in ("block_structure", "actorder"):
-        rows.take(name)
-    rows.finish(WEIGHTS_HARMLESS)
-    return ROWS.get(
-        (kind, bits, dynamic, shared, group if shared in GROUPED else CHANNEL),
-        f"{shared} ({kind}{bits}, {'fixed' if dynamic is False else 'dynamic'})",
-    )
-
-
-GROUPED = ("group", "tensor_group")
-ROWS = {
-    ("int", 8, True, "token", CHANNEL): ANY,
-    ("int", 8, False, "tensor", CHANNEL): TENSOR,
-    ("float", 8, True, "token", CHANNEL): TOKEN,
-    ("float", 8, True, "group", BLOCK_SIZE): BLOCK,
-    ("float", 8, False, "tensor", CHANNEL): TENSOR,
-    ("float", 4, "local", "tensor_group", NVFP4_GROUP): SIXTEEN,
-}
-"""Kinds of rows by type, bits, dynamic, strategy and group size."""
 KNOWN = {
     ("pack-quantized", "int", 4): (("group", "channel", "tensor"), (True, False)),
     ("pack-quantized", "int", 8): (("group", "channel", "tensor"), (True,)),
