@@ -211,7 +211,7 @@ def gate_from(options: Options, plan: pipeline.BuildPlan) -> Gate | None:
         return None
     if len(plan.targets) > 1:
         raise UserError("--gate judges one engine; compile for each --target by itself")
-    return make_gate(options.model, plan.precision.label, plan.kv, files=files)
+    return make_gate(options.model, plan.label, plan.kv, files=files)
 
 
 def request_from(options: Options) -> pipeline.CompileRequest:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from builder.errors import UnsupportedError
 from builder.quant import FORMATS, is_emulated
+from builder.quant.recipes import number_format
 
 MACHINES = {
     "tensorrt": (80, 86, 89, 90, 100, 103, 120, 121),
@@ -61,7 +62,7 @@ def capabilities_for(quant: str, target: str) -> tuple[int, ...]:
     """List the compute capabilities on which a target runs a format; `none` runs on all."""
     if quant == "none":
         return MACHINES[target]
-    rules = FORMATS[quant]
+    rules = FORMATS[number_format(quant)]
     least = LEAST.get((rules.ELEMENT, rules.SCALE))
     return () if least is None else tuple(sm for sm in MACHINES[target] if sm >= least)
 
@@ -69,8 +70,8 @@ def capabilities_for(quant: str, target: str) -> tuple[int, ...]:
 def places_of(quant: str) -> str:
     """Name all targets that run a format, and the first GPU of those that build for some."""
     found = [
-        f"{target} (emulated)" if is_emulated(quant, target) else target
-        for target in FORMATS[quant].TARGETS
+        f"{target} (emulated)" if is_emulated(number_format(quant), target) else target
+        for target in FORMATS[number_format(quant)].TARGETS
     ]
     able = {target: capabilities_for(quant, target) for target in MACHINES}
     found += [f"{target}:sm{sms[0]}+" for target, sms in able.items() if sms]

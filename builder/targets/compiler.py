@@ -9,7 +9,7 @@ from builder.artifact.config import KVGeometry, ModelConfig
 from builder.artifact.manifest import EngineRecord
 from builder.graph.graph import LoweredGraph, QuantizedGraph
 from builder.quant.plan import Precision, precision_of
-from builder.quant.recipes import RECIPES
+from builder.quant.recipes import number_format
 from builder.targets import import_half
 
 
@@ -31,7 +31,7 @@ class TargetOptions:
     @property
     def format(self) -> str:
         """Format of quantized weights, whatever finds their scales; or `none`."""
-        return RECIPES.get(self.quant, self.quant)
+        return number_format(self.quant)
 
     @property
     def precision(self) -> Precision:

@@ -18,9 +18,9 @@ from builder.checkpoint.sources.safetensors_file import read_safetensors
 from builder.checkpoint.tensors import Checkpoint, Tensor
 from builder.errors import BuildError
 from builder.quant.calibration import nvfp4_backend
+from builder.quant.calibration.configuration import configuration
 from builder.quant.calibration.model import torch_model
 from builder.quant.calibration.quiet import quiet
-from builder.quant.calibration.recipes import configuration, group_for
 from builder.quant.calibration.samples import ROW, Batch, Samples, batches
 from builder.quant.calibration.watching import (
     WEIGHT,
@@ -50,11 +50,12 @@ class Calibration:
     """What is asked of a calibration."""
 
     format: str
+    """By its name in RECIPES."""
     samples: Samples
     kv: str | None = None
     """Precision of keys and values, if they get scales too."""
-    group: int | None = None
-    """Inputs that share a scale, where the format has a choice; None for the largest that fits."""
+    group: int = 0
+    """Inputs that share a scale, where the format has a choice."""
 
 
 class Stages(Protocol):
@@ -72,7 +73,7 @@ def calibrate(
 
     Raises:
         CheckpointError: a weight can't be read.
-        UnsupportedError: the format does not fit the model's layers, or transformers has no class for it.
+        UnsupportedError: transformers has no class for it.
         BuildError: a library failed, or a layer saw no token.
     """
     with quiet():
@@ -81,10 +82,8 @@ def calibrate(
         runs = list(batches(asked.samples, min(ROW, model.config.max_position_embeddings)))
         held = runs[-1:] if len(runs) >= HELD_OUT_FROM else runs
         used = runs[:-1] if held is not runs else runs
-        group = group_for(asked.format, _inputs(model), asked.group)
-        tokens = _quantize(
-            model, configuration(asked.format, group=group, kv=asked.kv), used, progress
-        )
+        config = configuration(asked.format, group=asked.group, kv=asked.kv)
+        tokens = _quantize(model, config, used, progress)
         found = quantizers(model)
         progress.stage("count clipping", _count(held))
         clipped = _clipped(model, found, held, progress)
@@ -99,7 +98,7 @@ def calibrate(
         version=version("forerun"),
         tool=f"{MODELOPT} {version(MODELOPT)}",
         format=asked.format,
-        group=group,
+        group=asked.group,
         kv=asked.kv,
         samples=_record(asked.samples, used, held),
         quantizers=tuple(
@@ -182,15 +181,6 @@ def _export(model: Any, folder: Path) -> None:
 
     with torch.inference_mode():
         export_hf_checkpoint(model, export_dir=folder, max_shard_size=SHARD)
-
-
-def _inputs(model: Any) -> set[int]:
-    """Give the numbers of inputs of the layers that are quantized."""
-    import torch  # noqa: PLC0415 (of the extra `quant`)
-
-    head = model.get_output_embeddings()
-    layers = [each for each in model.modules() if isinstance(each, torch.nn.Linear)]
-    return {layer.in_features for layer in layers if layer is not head}
 
 
 def _scales(folder: Path, layers: Sequence[tuple[str, str]]) -> list[float | None]:

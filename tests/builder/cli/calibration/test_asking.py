@@ -68,3 +68,47 @@ def test_what_is_calibrated_is_reported_and_leaves_no_checkpoint_behind(
     realized = artifact.manifest.engines[0].realized
     assert realized["model.layers.0.mlp.down_proj.weight"] == "fp8"
     assert sorted(artifact.manifest.source.files)[0] == "config.json"
+
+
+def test_keys_and_values_are_calibrated_together_with_the_layers(
+    tiny_folder: Path, text: Path, tmp_path: Path
+) -> None:
+    destination = tmp_path / "out"
+    asked = ("--fp8", "--kv", "fp8", "--calib", text, "--target", "cpu", "-o", destination)
+    result = compile_(tiny_folder, *asked)
+    assert result.exit_code == 0, result.stderr
+    (group,) = open_artifact(destination).manifest.kv.groups
+    report = read_calibration(destination)
+    assert report is not None
+    found = {record.name: record.scale for record in report.quantizers}
+    keys, values = (
+        tuple(found[f"model.layers.{layer}.self_attn.{name}"] for layer in (0, 1))
+        for name in ("k_proj.k", "v_proj.v")
+    )
+    assert (group.dtype, group.key_scales, group.value_scales) == ("fp8", keys, values)
+
+
+def test_a_form_of_keys_and_values_that_is_not_calibrated_is_refused(tiny_folder: Path) -> None:
+    result = compile_(tiny_folder, "--fp8", "--kv", "int8-static")
+    assert result.exit_code == 2
+    assert "--kv int8-static is not calibrated; with format fp8 there is --kv fp8" in result.stderr
+
+
+def test_fixed_scales_that_nothing_gives_are_refused_before_anything_is_built(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    result = compile_(tiny_folder, "--quant", "int8-static", "-o", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "which the checkpoint lacks; --quant int8-smoothquant calibrates them" in result.stderr
+
+
+def test_an_artifact_has_the_name_of_what_calibrated_it(
+    tiny_folder: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = compile_(tiny_folder, "--quant", "int4-awq", "--calib", text)
+    assert result.exit_code == 0, result.stderr
+    assert "float32, quantization int4-awq-g32" in result.stderr
+    (engine,) = open_artifact(tmp_path / "tiny-int4-awq-g32-tp1").manifest.engines
+    assert engine.requested == "int4-awq-g32"
+    assert set(engine.realized.values()) == {"int4", "float32"}

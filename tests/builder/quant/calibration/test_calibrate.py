@@ -17,6 +17,7 @@ from builder.quant.calibration.model import torch_model
 from builder.quant.calibration.nvfp4_backend import rounded
 from builder.quant.calibration.quiet import quiet
 from builder.quant.calibration.samples import Batch, Samples
+from builder.quant.recipes import RECIPES
 from tests.models import tiny_gguf, tiny_llama
 
 Stages = list[tuple[str, int]]
@@ -57,8 +58,9 @@ def calibrated(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Calibr
 
     def make(name: str) -> tuple[Checkpoint, CalibrationReport, Path]:
         if name not in made:
+            group = 32 if RECIPES[name].groups else 0
             folder = tmp_path_factory.mktemp(name) / "out"
-            asked = Calibration(name, some_samples())
+            asked = Calibration(name, some_samples(), group=group)
             made[name] = (
                 *calibrate(open_checkpoint(str(source)), asked, folder, Progress()),
                 folder,
