@@ -39,7 +39,7 @@ from builder.quant.imported import (
 )
 from builder.quant.plan import Precision, linear_weights, plan_quantization
 from builder.quant.realized import fallbacks, refuse_fallbacks
-from builder.quant.recipes import label_for
+from builder.quant.recipes import label_for, number_formats
 from builder.quant.rotate import rotate
 from builder.targets import imports
 from builder.targets import kv as kv_forms
@@ -79,7 +79,7 @@ class BuildPlan:
     imported: Precision | None
     """What most weights are quantized to in the checkpoint itself; then options don't say it."""
     calibrated: Precision | None
-    """What calibration quantizes most weights to, where options ask for that."""
+    """What calibration quantizes weights to, where options ask for that; the largest that a search may choose."""
     notes: tuple[str, ...]
     """Warnings, one line each."""
     calibration: Calibration | None = None
@@ -93,9 +93,10 @@ class BuildPlan:
     @property
     def label(self) -> str:
         """Name of the precision for people and files, such as `int8-g32`: by its recipe where it is calibrated."""
+        options = self.request.options
         if self.calibrated is None:
             return self.precision.label
-        return label_for(self.request.options.quant, self.calibrated.group)
+        return label_for(options.quant, self.calibrated.group, options.bits)
 
     @property
     def default_name(self) -> str:
@@ -164,7 +165,9 @@ def plan_checkpoint(checkpoint: Checkpoint, request: CompileRequest) -> BuildPla
         imported=imported,
         calibrated=calibrated,
         notes=(
-            *_emulations(options[names[0]].precision.name, names),
+            *_emulations(
+                number_formats((request.options if calibrated else options[names[0]]).quant), names
+            ),
             *_notes(checkpoint),
             *exact_notes(checkpoint, names),
             *kv_forms.notes(kv, checkpoint.kv),
@@ -182,12 +185,13 @@ def _ends(
     return None if calibrated is None else Precision(stored_dtype(checkpoint))
 
 
-def _emulations(name: str, names: tuple[str, ...]) -> Iterator[str]:
-    """Say which targets compute a format in float32."""
+def _emulations(formats: tuple[str, ...], names: tuple[str, ...]) -> Iterator[str]:
+    """Say which targets compute formats in float32."""
     for target in names:
-        if is_emulated(name, target):
+        found = [name for name in formats if is_emulated(name, target)]
+        if found:
             yield (
-                f"target {target} emulates {name}: its exact numbers are multiplied in float32, to measure its accuracy and "
+                f"target {target} emulates {' and '.join(found)}: its exact numbers are multiplied in float32, to measure its accuracy and "
                 "not for speed"
             )
 

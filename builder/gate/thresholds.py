@@ -50,6 +50,7 @@ DEFAULTS = {
     "fp8-weight-only": Thresholds(0.035, 0.2, 0.9, 1.045, 0.6, 0.15),
     "nvfp4": Thresholds(0.75, 4.5, 0.58, 1.8, 0.15, 0.6),
     "nvfp4-weight-only": Thresholds(0.35, 2.0, 0.7, 1.35, 0.15, 0.5),
+    "auto": Thresholds(0.75, 4.5, 0.58, 1.8, 0.15, 0.6),
     "mxfp4": Thresholds(0.75, 4.5, 0.58, 1.7, 0.15, 0.6),
 }
 """By format of the weights, or by the recipe that calibrates it."""

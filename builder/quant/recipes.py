@@ -12,10 +12,11 @@ from builder.quant import FORMATS
 class Recipe:
     """How a format is calibrated."""
 
-    format: str
-    """Of the numbers that come out, of FORMATS."""
-    config: str
-    """Public name of modelopt's configuration in `modelopt.torch.quantization`."""
+    configs: dict[str, str]
+    """Public names of modelopt's configurations in `modelopt.torch.quantization`, by the format of FORMATS that comes out.
+
+    Of several, a search chooses one for each layer, or none; the first takes the most memory.
+    """
     instead: str
     """What comes nearest and needs no calibration, of FORMATS."""
     extra_bytes: float
@@ -24,24 +25,32 @@ class Recipe:
     """Groups of inputs to choose from, the best first; none where the format fixes them."""
 
 
+FP8, NVFP4 = "FP8_DEFAULT_CFG", "NVFP4_DEFAULT_CFG"
+AUTO = "auto"
+"""The one that searches, and needs a budget for it."""
+LEAST_BITS, FLOAT_BITS = 4.5, 16.0
+"""Of a layer in NVFP4, its scales counted, and of one that stays as it is; a budget lies between them."""
 RECIPES = {
-    "fp8": Recipe("fp8", "FP8_DEFAULT_CFG", "fp8-dynamic", 0.25),
-    "nvfp4": Recipe("nvfp4", "NVFP4_DEFAULT_CFG", "nvfp4-weight-only", 0.25),
-    "int8-smoothquant": Recipe("int8-static", "INT8_SMOOTHQUANT_CFG", "int8", 0.25),
-    "int4-awq": Recipe("int4", "INT4_AWQ_CFG", "int4", 0.5, groups=(128, 64, 32)),
+    "fp8": Recipe({"fp8": FP8}, "fp8-dynamic", 0.25),
+    "nvfp4": Recipe({"nvfp4": NVFP4}, "nvfp4-weight-only", 0.25),
+    "int8-smoothquant": Recipe({"int8-static": "INT8_SMOOTHQUANT_CFG"}, "int8", 0.25),
+    "int4-awq": Recipe({"int4": "INT4_AWQ_CFG"}, "int4", 0.5, groups=(128, 64, 32)),
+    "auto": Recipe({"fp8": FP8, "nvfp4": NVFP4}, "fp8-dynamic", 0.25),
 }
 """By what a user asks for; formats that are not here need no calibration."""
 KV_RECIPES = {"fp8": "FP8_KV_CFG"}
 """modelopt's rules for keys and values, by their precision."""
 
 
-def number_format(quant: str) -> str:
-    """Give the format of FORMATS that is asked for, whatever finds its scales; `none` as it is."""
-    return RECIPES[quant].format if quant in RECIPES else quant
+def number_formats(quant: str) -> tuple[str, ...]:
+    """Give the formats of FORMATS that are asked for, whatever finds their scales, the largest first; `none` as it is."""
+    return tuple(RECIPES[quant].configs) if quant in RECIPES else (quant,)
 
 
-def label_for(quant: str, group: int | None) -> str:
-    """Name what is calibrated, with its group where it has a choice, such as `int4-awq-g64`."""
+def label_for(quant: str, group: int, bits: float | None) -> str:
+    """Name what is calibrated, with its group or budget where it has one, such as `int4-awq-g64` and `auto-6.0-bits`."""
+    if bits is not None:
+        return f"{quant}-{float(bits)}-bits"
     return f"{quant}-g{group}" if RECIPES[quant].groups else quant
 
 
@@ -73,7 +82,11 @@ def refuse_unscaled(quant: str) -> None:
     """
     if quant not in FORMATS or quant in RECIPES or FORMATS[quant].ROWS not in rows.FIXED:
         return
-    makers = [f"--quant {name}" for name, recipe in RECIPES.items() if recipe.format == quant]
+    makers = [
+        f"--quant {name}"
+        for name, recipe in RECIPES.items()
+        if quant in recipe.configs and name != AUTO
+    ]
     raise UnsupportedError(
         f"format {quant} has fixed scales for rows, which the checkpoint lacks; {' or '.join(makers)} calibrates them"
     )

@@ -15,13 +15,19 @@ from builder.quant.calibration.calibrate import Calibration
 from builder.quant.calibration.memory import check_memory, need
 from builder.quant.calibration.requirements import check_installed
 from builder.quant.calibration.samples import check_samples
-from builder.quant.recipes import RECIPES
+from builder.quant.recipes import FLOAT_BITS, LEAST_BITS, RECIPES
 from builder.targets import kv as kv_forms
 from builder.targets.machine import available_memory_bytes
 
 Command = Callable[..., Any]
 
 OPTIONS = (
+    click.option(
+        "--auto-quant",
+        type=click.FloatRange(LEAST_BITS, FLOAT_BITS, max_open=True),
+        metavar="BITS",
+        help="Choose FP8, NVFP4 or neither for each layer, for that many bits a weight on average.",
+    ),
     click.option(
         "--calib",
         type=click.Path(path_type=Path),
@@ -91,7 +97,11 @@ def calibrated_plan(plan: BuildPlan, text: CalibrationText | None) -> BuildPlan:
     return replace(
         plan,
         calibration=Calibration(
-            options.quant, samples, kv_forms.calibrated(plan.kv), plan.calibrated.group
+            options.quant,
+            samples,
+            kv_forms.calibrated(plan.kv),
+            plan.calibrated.group,
+            options.bits,
         ),
         estimate=estimate,
         notes=(*plan.notes, *warning),

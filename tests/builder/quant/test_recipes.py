@@ -7,7 +7,7 @@ from builder.gate.thresholds import DEFAULTS
 from builder.quant import FORMATS
 from builder.quant.calibration import requirements
 from builder.quant.calibration.requirements import check_installed
-from builder.quant.recipes import RECIPES, group_for, label_for, number_format, refuse_unscaled
+from builder.quant.recipes import RECIPES, group_for, label_for, number_formats, refuse_unscaled
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,9 @@ def test_a_format_that_fixes_its_groups_has_none_to_choose() -> None:
 
 
 def test_a_name_says_the_group_where_there_is_a_choice() -> None:
-    assert label_for("int4-awq", 64) == "int4-awq-g64"
-    assert label_for("int8-smoothquant", 0) == "int8-smoothquant"
+    assert label_for("int4-awq", 64, None) == "int4-awq-g64"
+    assert label_for("int8-smoothquant", 0, None) == "int8-smoothquant"
+    assert label_for("auto", 0, 6) == "auto-6.0-bits"
 
 
 def test_without_the_extra_a_calibrated_format_is_refused_with_one_that_needs_none(
@@ -54,7 +55,7 @@ def test_without_the_extra_a_calibrated_format_is_refused_with_one_that_needs_no
 @pytest.mark.parametrize("name", RECIPES)
 def test_what_is_calibrated_has_a_format_a_gate_and_a_neighbour_that_is_not(name: str) -> None:
     recipe = RECIPES[name]
-    assert recipe.format in FORMATS
+    assert set(recipe.configs) <= set(FORMATS)
     assert recipe.instead in FORMATS
     assert recipe.instead not in RECIPES
     assert name in DEFAULTS
@@ -64,7 +65,7 @@ def test_what_is_calibrated_has_a_format_a_gate_and_a_neighbour_that_is_not(name
 def test_fixed_scales_come_from_a_recipe_or_are_refused_with_one(name: str) -> None:
     if name != "int8-static":
         refuse_unscaled(name)
-        assert number_format(name) in ("none", *FORMATS)
+        assert set(number_formats(name)) <= {"none", *FORMATS}
         return
     with pytest.raises(UnsupportedError, match=r"int8-static .* --quant int8-smoothquant calibr"):
         refuse_unscaled(name)

@@ -1,5 +1,6 @@
 """`builder compile` with a format that is calibrated: what it refuses, and what it makes of a tiny model."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from builder.artifact.calibration_report import PLACE, read_calibration
 from builder.artifact.store import open_artifact
 from builder.cli.calibration import asking
+from builder.cli.calibration.lines import calibration_rows
 from builder.quant.calibration import requirements
 from tests.compiling import compile_, leftovers
 
@@ -112,3 +114,41 @@ def test_an_artifact_has_the_name_of_what_calibrated_it(
     (engine,) = open_artifact(tmp_path / "tiny-int4-awq-g32-tp1").manifest.engines
     assert engine.requested == "int4-awq-g32"
     assert set(engine.realized.values()) == {"int4", "float32"}
+
+
+def test_formats_are_chosen_layer_by_layer_for_a_budget(
+    tiny_folder: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = compile_(tiny_folder, "--auto-quant", "6", "--calib", text)
+    assert result.exit_code == 0, result.stderr
+    assert "emulates fp8 and nvfp4" in result.stderr
+    folder = tmp_path / "tiny-auto-6.0-bits-tp1"
+    (engine,) = open_artifact(folder).manifest.engines
+    report = read_calibration(folder)
+    assert report is not None
+    assert report.search is not None
+    (row,) = calibration_rows(folder)
+    assert re.match(r"auto \([45]\.\d\d of 6 bits: \d+ (nvfp4|fp8), \d+ ", row[1])
+    assert engine.requested == "auto-6.0-bits"
+    assert engine.emulated == ("fp8", "nvfp4")
+    for layer, form in report.search.layers.items():
+        assert engine.realized[f"{layer}.weight"] == form
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("--auto-quant", "6", "--fp8"), "one format at a time; given fp8 and auto"),
+        (("--auto-quant", "4"), "4.0 is not in the range 4.5<=x<16.0"),
+        (("--quant", "auto"), "unknown format 'auto'"),
+        (("--auto-quant", "6", "--group", "64"), "fixes its groups"),
+        (("--auto-quant", "6", "--target", "tensorrt:sm89"), "can't run format auto"),
+    ],
+)
+def test_a_budget_goes_with_no_other_format(
+    asked: tuple[str, ...], said: str, tiny_folder: Path
+) -> None:
+    result = compile_(tiny_folder, *asked)
+    assert result.exit_code == 2
+    assert said in result.stderr

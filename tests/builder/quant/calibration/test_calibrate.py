@@ -11,7 +11,7 @@ from builder.artifact.calibration_report import CalibrationReport
 from builder.checkpoint.open import open_checkpoint
 from builder.checkpoint.tensors import Checkpoint
 from builder.errors import BuildError
-from builder.quant.calibration import calibrate as story
+from builder.quant.calibration import measuring
 from builder.quant.calibration.calibrate import Calibration, calibrate
 from builder.quant.calibration.model import torch_model
 from builder.quant.calibration.nvfp4_backend import rounded
@@ -157,7 +157,7 @@ def test_a_layer_that_saw_no_token_is_named(
     def run_nothing(model: Any, runs: list[Batch], progress: Any) -> None:
         pass
 
-    monkeypatch.setattr(story, "run", run_nothing)
+    monkeypatch.setattr(measuring, "run", run_nothing)
     asked = Calibration("fp8", some_samples(1))
     with pytest.raises(BuildError, match=r"no token of the samples reached model\.layers\.0"):
         calibrate(open_checkpoint(str(source)), asked, tmp_path / "out", Progress())
