@@ -28,7 +28,7 @@ from builder.package import record_source, write_tokenizer
 from builder.quant import FORMATS, is_emulated
 from builder.quant.apply import quantize
 from builder.quant.calibration.calibrate import Calibration, calibrate
-from builder.quant.calibration.recipes import RECIPES
+from builder.quant.calibration.model import stored_dtype
 from builder.quant.hardware import check_hardware
 from builder.quant.imported import (
     block_notes,
@@ -39,6 +39,7 @@ from builder.quant.imported import (
 )
 from builder.quant.plan import Precision, linear_weights, plan_quantization
 from builder.quant.realized import fallbacks, refuse_fallbacks
+from builder.quant.recipes import label_for, number_formats
 from builder.quant.rotate import rotate
 from builder.targets import imports
 from builder.targets import kv as kv_forms
@@ -77,26 +78,31 @@ class BuildPlan:
     estimate: Estimate
     imported: Precision | None
     """What most weights are quantized to in the checkpoint itself; then options don't say it."""
+    calibrated: Precision | None
+    """What calibration quantizes weights to, where options ask for that; the largest that a search may choose."""
     notes: tuple[str, ...]
     """Warnings, one line each."""
     calibration: Calibration | None = None
     """How scales are made that neither the checkpoint has nor the weights alone tell."""
 
     @property
-    def is_calibrated(self) -> bool:
-        """Whether the format that is asked for needs a calibration first."""
-        return self.imported is None and self.request.options.quant in RECIPES
-
-    @property
     def precision(self) -> Precision:
         """Precision of most weights: the checkpoint's own where it is quantized, else what options ask for."""
-        return self.imported or self.request.options.precision
+        return self.imported or self.calibrated or self.request.options.precision
+
+    @property
+    def label(self) -> str:
+        """Name of the precision for people and files, such as `int8-g32`: by its recipe where it is calibrated."""
+        options = self.request.options
+        if self.calibrated is None:
+            return self.precision.label
+        return label_for(options.quant, self.calibrated.group, options.bits)
 
     @property
     def default_name(self) -> str:
         """Name of the artifact's folder when the user gives none: `<model>-<format>-tp<N>`."""
         stem = Path(self.checkpoint.source.name).name.removesuffix(".gguf")
-        return f"{stem}-{self.precision.label}-tp{self.request.options.tp}"
+        return f"{stem}-{self.label}-tp{self.request.options.tp}"
 
 
 class Progress(Protocol):
@@ -133,9 +139,10 @@ def plan_checkpoint(checkpoint: Checkpoint, request: CompileRequest) -> BuildPla
     config = replace(archs.read_config(checkpoint.config), tied_head=has_tied_head(checkpoint))
     checkpoint.tokenizer.check_fits(config.vocab_size)
     names = tuple(dict.fromkeys(name for _, name in chosen))
-    asked = kv_forms.with_kv(request.options, checkpoint.kv)
-    imported = imports.check(checkpoint, asked)
-    options = {name: imports.options_for(name, asked, imported) for name in names}
+    imported = imports.check(checkpoint, request.options)
+    calibrated = imports.calibrated(config, request.options) if imported is None else None
+    asked = kv_forms.with_kv(request.options, checkpoint.kv, calibrates=calibrated is not None)
+    options = {name: imports.options_for(name, asked, imported or calibrated) for name in names}
     for name in names:
         load_compiler(name).check(config, options[name])
     block_size = limits.check_block_size(request.limits, names)
@@ -153,11 +160,14 @@ def plan_checkpoint(checkpoint: Checkpoint, request: CompileRequest) -> BuildPla
             found,
             options[names[0]].precision,
             target=names[0],
-            ends=None if imported is None else precision_of_ends(checkpoint),
+            ends=_ends(checkpoint, imported, calibrated),
         ),
         imported=imported,
+        calibrated=calibrated,
         notes=(
-            *_emulations(options[names[0]].precision.name, names),
+            *_emulations(
+                number_formats((request.options if calibrated else options[names[0]]).quant), names
+            ),
             *_notes(checkpoint),
             *exact_notes(checkpoint, names),
             *kv_forms.notes(kv, checkpoint.kv),
@@ -166,12 +176,22 @@ def plan_checkpoint(checkpoint: Checkpoint, request: CompileRequest) -> BuildPla
     )
 
 
-def _emulations(name: str, names: tuple[str, ...]) -> Iterator[str]:
-    """Say which targets compute a format in float32."""
+def _ends(
+    checkpoint: Checkpoint, imported: Precision | None, calibrated: Precision | None
+) -> Precision | None:
+    """Give the precision of head and embedding table, which calibration leaves alone; None where options say it."""
+    if imported is not None:
+        return precision_of_ends(checkpoint)
+    return None if calibrated is None else Precision(stored_dtype(checkpoint))
+
+
+def _emulations(formats: tuple[str, ...], names: tuple[str, ...]) -> Iterator[str]:
+    """Say which targets compute formats in float32."""
     for target in names:
-        if is_emulated(name, target):
+        found = [name for name in formats if is_emulated(name, target)]
+        if found:
             yield (
-                f"target {target} emulates {name}: its exact numbers are multiplied in float32, to measure its accuracy and "
+                f"target {target} emulates {' and '.join(found)}: its exact numbers are multiplied in float32, to measure its accuracy and "
                 "not for speed"
             )
 
@@ -221,7 +241,7 @@ def build(
             source=source,
             model=plan.config,
             limits=plan.limits,
-            kv=plan.kv,
+            kv=ready.kv,
             engines=engines,
             tokenizer=write_tokenizer(plan.checkpoint.tokenizer, folder / "tokenizer"),
             tools={k: v for name in names for k, v in load_compiler(name).tools().items()},
@@ -241,12 +261,13 @@ def _calibrated(plan: BuildPlan, folder: Path, progress: Progress) -> BuildPlan:
     Raises:
         BuildError: it failed.
     """
-    if not plan.is_calibrated:
+    if plan.calibrated is None:
         return plan
     assert plan.calibration is not None, "whoever plans a calibrated format gives the samples"
     checkpoint, report = calibrate(plan.checkpoint, plan.calibration, folder / CALIBRATED, progress)
     write_calibration(folder, report)
-    return replace(plan, checkpoint=checkpoint, imported=imported_precision(checkpoint))
+    kv = kv_forms.with_calibrated(plan.kv, checkpoint.kv)
+    return replace(plan, checkpoint=checkpoint, imported=imported_precision(checkpoint), kv=kv)
 
 
 def _compile(plan: BuildPlan, target: str, folder: Path, progress: Progress) -> EngineRecord:
@@ -260,6 +281,8 @@ def _compile(plan: BuildPlan, target: str, folder: Path, progress: Progress) -> 
     graph = archs.build_graph(plan.config, WeightReader(plan.checkpoint), plan.limits.max_seq_len)
     if plan.imported is not None:
         precisions = plan_imported(graph, plan.checkpoint, compiler.groups)
+        if plan.calibrated is not None:
+            precisions = replace(precisions, requested=plan.label)
     else:
         if (rules := FORMATS.get(options.precision.name)) and rules.IS_ROTATED:
             rotate(graph)

@@ -49,6 +49,17 @@ class QuantizerRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchRecord:
+    """Formats that were chosen for each layer, under a budget of bits for a weight on average."""
+
+    asked_bits: float
+    bits: float
+    """Of the layers that were chosen for: the head is not among them."""
+    layers: dict[str, str]
+    """Format of each, or `float`."""
+
+
+@dataclass(frozen=True, slots=True)
 class CalibrationReport:
     """The whole of `reports/calibration.json`."""
 
@@ -64,6 +75,7 @@ class CalibrationReport:
     """What keys and values were calibrated for, if they were."""
     samples: SampleRecord
     quantizers: tuple[QuantizerRecord, ...]
+    search: SearchRecord | None = None
 
     @property
     def most_clipped(self) -> QuantizerRecord:

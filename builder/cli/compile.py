@@ -34,11 +34,11 @@ from builder.gate.report import raise_missed
 from builder.limits import LimitOptions
 from builder.quant import FORMATS
 from builder.quant.hardware import table_of_formats
-from builder.quant.recipes import RECIPES
+from builder.quant.recipes import AUTO, RECIPES
 from builder.targets.compiler import TargetOptions
 
 KV_DTYPES = ("float32", "bfloat16", "int8", "fp8", "int8-static")
-NAMES = tuple(dict.fromkeys([*FORMATS, *RECIPES]))
+NAMES = tuple(name for name in dict.fromkeys([*FORMATS, *RECIPES]) if name != AUTO)
 GROUPS = {"32": 32, "64": 64, "128": 128, "channel": CHANNEL}
 
 
@@ -57,6 +57,7 @@ class Options:
     nvfp4: bool
     int4: bool
     group: str | None
+    auto_quant: float | None
     kv: str | None
     tp: int
     max_seq_len: int | None
@@ -77,6 +78,7 @@ class Options:
     def formats(self) -> tuple[str, ...]:
         """Quantization formats asked for, by flag or by name."""
         flags = {"int8": self.int8, "fp8": self.fp8, "nvfp4": self.nvfp4, "int4": self.int4}
+        flags[AUTO] = self.auto_quant is not None
         named = () if self.quant is None else (self.quant,)
         return tuple(dict.fromkeys((*(name for name, asked in flags.items() if asked), *named)))
 
@@ -128,7 +130,7 @@ LATER = "Not in this version."
 @click.option(
     "--kv",
     metavar="NAME",
-    help="Precision of the KV cache: float32, bfloat16, int8; fp8 or int8-static with the checkpoint's scales.  "
+    help="Precision of the KV cache: float32, bfloat16, int8; fp8 or int8-static with the checkpoint's scales, fp8 also with a calibrated format.  "
     "[default: as in the checkpoint, or what goes with the weights]",
 )
 @click.option(
@@ -211,7 +213,7 @@ def gate_from(options: Options, plan: pipeline.BuildPlan) -> Gate | None:
         return None
     if len(plan.targets) > 1:
         raise UserError("--gate judges one engine; compile for each --target by itself")
-    return make_gate(options.model, plan.precision.label, plan.kv, files=files)
+    return make_gate(options.model, plan.label, plan.kv, files=files)
 
 
 def request_from(options: Options) -> pipeline.CompileRequest:
@@ -228,7 +230,8 @@ def request_from(options: Options) -> pipeline.CompileRequest:
         is_gated=options.gate,
         options=TargetOptions(
             dtype=options.dtype,
-            quant=quant_from(options.formats),
+            quant=quant_from(options.formats, options.auto_quant),
+            bits=options.auto_quant,
             group=None if options.group is None else GROUPS[options.group],
             kv=options.kv,
             tp=options.tp,
@@ -257,7 +260,7 @@ def refuse_later(options: Options) -> None:
         )
 
 
-def quant_from(formats: tuple[str, ...]) -> str:
+def quant_from(formats: tuple[str, ...], bits: float | None) -> str:
     """Give the one format asked for; `none` without any.
 
     Raises:
@@ -268,7 +271,7 @@ def quant_from(formats: tuple[str, ...]) -> str:
             f"one format at a time; given {' and '.join(formats)}, leave out all but one"
         )
     name = formats[0] if formats else "none"
-    supported = ("none", *NAMES)
+    supported = ("none", *NAMES, *([] if bits is None else [AUTO]))
     if name not in supported:
         raise UserError(unknown_name("format", name, supported))
     return name

@@ -63,7 +63,8 @@ def precision_line(plan: BuildPlan) -> str:
     options = plan.request.options
     if plan.imported is not None:
         return f"{plan.imported.label}, as in the checkpoint ({plan.checkpoint.method}); other weights as stored"
-    return f"{options.dtype}, quantization {options.quant}"
+    asked = options.quant if plan.calibrated is None else plan.label
+    return f"{options.dtype}, quantization {asked}"
 
 
 def target_line(asked: str, realized: str) -> str:

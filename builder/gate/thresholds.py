@@ -41,6 +41,8 @@ DEFAULTS = {
     "int4": Thresholds(0.4, 2.5, 0.68, 1.35, 0.15, 0.35),
     "uint4": Thresholds(0.4, 2.5, 0.68, 1.35, 0.15, 0.35),
     "int8-static": Thresholds(0.4, 2.5, 0.68, 1.35, 0.15, 0.35),
+    "int8-smoothquant": Thresholds(0.4, 2.5, 0.68, 1.35, 0.15, 0.35),
+    "int4-awq": Thresholds(0.4, 2.5, 0.68, 1.35, 0.15, 0.35),
     "int8-weight-only": Thresholds(0.01, 0.06, 0.94, 1.02, 0.6, 0.15),
     "fp8": Thresholds(0.06, 0.35, 0.86, 1.06, 0.5, 0.15),
     "fp8-dynamic": Thresholds(0.05, 0.3, 0.88, 1.05, 0.55, 0.15),
@@ -48,9 +50,10 @@ DEFAULTS = {
     "fp8-weight-only": Thresholds(0.035, 0.2, 0.9, 1.045, 0.6, 0.15),
     "nvfp4": Thresholds(0.75, 4.5, 0.58, 1.8, 0.15, 0.6),
     "nvfp4-weight-only": Thresholds(0.35, 2.0, 0.7, 1.35, 0.15, 0.5),
+    "auto": Thresholds(0.75, 4.5, 0.58, 1.8, 0.15, 0.6),
     "mxfp4": Thresholds(0.75, 4.5, 0.58, 1.7, 0.15, 0.6),
 }
-"""By format of the weights."""
+"""By format of the weights, or by the recipe that calibrates it."""
 KV_COSTS = {
     "int8": Thresholds(0.002, 0.02, -0.005, 0.003, -0.05, 0.05),
     "int8-static": Thresholds(0.008, 0.05, -0.05, 0.01, -0.15, 0.1),

@@ -4,11 +4,12 @@ Facts of the hardware and of TensorRT, by the element types that a format consis
 matter of tables: there the formats say themselves who runs them.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 
 from builder.errors import UnsupportedError
 from builder.quant import FORMATS, is_emulated
-from builder.quant.recipes import RECIPES
+from builder.quant.recipes import number_formats
 
 MACHINES = {
     "tensorrt": (80, 86, 89, 90, 100, 103, 120, 121),
@@ -62,17 +63,17 @@ def capabilities_for(quant: str, target: str) -> tuple[int, ...]:
     """List the compute capabilities on which a target runs a format; `none` runs on all."""
     if quant == "none":
         return MACHINES[target]
-    rules = FORMATS[RECIPES.get(quant, quant)]
-    least = LEAST.get((rules.ELEMENT, rules.SCALE))
-    return () if least is None else tuple(sm for sm in MACHINES[target] if sm >= least)
+    rules = [FORMATS[name] for name in number_formats(quant)]
+    least = [LEAST.get((each.ELEMENT, each.SCALE), math.inf) for each in rules]
+    return tuple(sm for sm in MACHINES[target] if sm >= max(least))
 
 
 def places_of(quant: str) -> str:
     """Name all targets that run a format, and the first GPU of those that build for some."""
-    stored = RECIPES.get(quant, quant)
+    largest = number_formats(quant)[0]
     found = [
-        f"{target} (emulated)" if is_emulated(stored, target) else target
-        for target in FORMATS[stored].TARGETS
+        f"{target} (emulated)" if is_emulated(largest, target) else target
+        for target in FORMATS[largest].TARGETS
     ]
     able = {target: capabilities_for(quant, target) for target in MACHINES}
     found += [f"{target}:sm{sms[0]}+" for target, sms in able.items() if sms]

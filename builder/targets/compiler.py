@@ -9,7 +9,7 @@ from builder.artifact.config import KVGeometry, ModelConfig
 from builder.artifact.manifest import EngineRecord
 from builder.graph.graph import LoweredGraph, QuantizedGraph
 from builder.quant.plan import Precision, precision_of
-from builder.quant.recipes import RECIPES
+from builder.quant.recipes import number_formats
 from builder.targets import import_half
 
 
@@ -23,6 +23,8 @@ class TargetOptions:
     """Format of quantized weights, the name of what calibrates one, or `none`."""
     group: int | None = None
     """Inputs that share a scale of quantized weights, 0 for one scale per output; None for the format's own."""
+    bits: float | None = None
+    """Budget for a weight on average, where formats are searched for."""
     kv: str | None = None
     """Stored precision of keys and values; None for the one that goes with the weights."""
     tp: int = 1
@@ -30,8 +32,8 @@ class TargetOptions:
 
     @property
     def format(self) -> str:
-        """Format of quantized weights, whatever finds their scales; or `none`."""
-        return RECIPES.get(self.quant, self.quant)
+        """Format of quantized weights, whatever finds their scales, the largest of several; or `none`."""
+        return number_formats(self.quant)[0]
 
     @property
     def precision(self) -> Precision:

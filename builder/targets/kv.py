@@ -5,18 +5,24 @@ from dataclasses import replace
 
 from builder.artifact.config import FIXED_SCALES, KVGeometry, ModelConfig
 from builder.checkpoint.kv_scales import KVScales
-from builder.errors import CheckpointError, UnsupportedError
+from builder.errors import BuildError, CheckpointError, UnsupportedError
+from builder.quant.recipes import KV_RECIPES
 from builder.targets.compiler import TargetOptions, load_compiler
 
 
-def with_kv(options: TargetOptions, scales: KVScales | None) -> TargetOptions:
-    """Ask for keys and values as the checkpoint says they are, unless options say otherwise.
+def with_kv(options: TargetOptions, scales: KVScales | None, *, calibrates: bool) -> TargetOptions:
+    """Ask for keys and values as the checkpoint says they are, unless options say otherwise; `calibrates` if scales can be made.
 
     Raises:
-        UnsupportedError: options ask for fixed scales that the checkpoint lacks.
+        UnsupportedError: options ask for fixed scales that the checkpoint lacks, and that are not made either.
     """
     own = None if scales is None else scales.dtype
-    if options.kv in FIXED_SCALES and options.kv != own:
+    is_missing = options.kv in FIXED_SCALES and options.kv != own
+    if is_missing and calibrates and options.kv not in KV_RECIPES:
+        raise UnsupportedError(
+            f"--kv {options.kv} is not calibrated; with format {options.quant} there is --kv {', '.join(KV_RECIPES)}"
+        )
+    if is_missing and not calibrates:
         has = "no KV scales" if own is None else f"KV scales of {own}"
         raise UnsupportedError(
             f"--kv {options.kv} needs KV scales, and the checkpoint has {has}: "
@@ -46,11 +52,19 @@ def geometry(
                 f"targets {first} and {name} keep keys and values in different forms; add --kv float32, or compile for "
                 "each by itself"
             )
-    if scales is None:
-        return kv
-    if len(scales.keys) != config.num_layers:
+    return kv if scales is None else with_scales(kv, scales)
+
+
+def with_scales(kv: KVGeometry, scales: KVScales) -> KVGeometry:
+    """Give the geometry with fixed scales, in the groups of layers that are stored in their precision.
+
+    Raises:
+        CheckpointError: they are not those of every layer.
+    """
+    num_layers = sum(len(group.layers) for group in kv.groups)
+    if len(scales.keys) != num_layers:
         raise CheckpointError(
-            f"the checkpoint has KV scales of {len(scales.keys)} layers, by config.json there are {config.num_layers}"
+            f"the checkpoint has KV scales of {len(scales.keys)} layers, by config.json there are {num_layers}"
         )
     groups = [
         replace(
@@ -63,6 +77,26 @@ def geometry(
         for group in kv.groups
     ]
     return replace(kv, groups=tuple(groups))
+
+
+def calibrated(kv: KVGeometry) -> str | None:
+    """Give the precision with fixed scales that a geometry waits for; None where it has all that it needs."""
+    waiting = (group.dtype for group in kv.groups if not group.key_scales)
+    return next((dtype for dtype in waiting if dtype in FIXED_SCALES), None)
+
+
+def with_calibrated(kv: KVGeometry, scales: KVScales | None) -> KVGeometry:
+    """Give the geometry with the scales that it waits for, if it does.
+
+    Raises:
+        BuildError: calibration made none.
+    """
+    waiting = calibrated(kv)
+    if waiting is None:
+        return kv
+    if scales is None or scales.dtype != waiting:
+        raise BuildError(f"calibration made no scales for keys and values in {waiting}")
+    return with_scales(kv, scales)
 
 
 def notes(kv: KVGeometry, scales: KVScales | None) -> Iterator[str]:

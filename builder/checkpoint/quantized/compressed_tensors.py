@@ -81,7 +81,7 @@ def read(fields: Fields, tensors: Mapping[str, Tensor]) -> Found:
     kv = kv_precision(fields)
     fields.require_empty("transform_config", "sparsity_config")
     common = fields.choice("format", (*FORMATS, "mixed-precision"))
-    schemes = [_scheme(group, common) for group in fields.sections("config_groups")]
+    schemes = [_scheme(group, common) for group in fields.sections("config_groups").values()]
     ignored = Names(fields.names("ignore"), "ignore")
     fields.finish(HARMLESS)
     modules = quantized_modules(tensors, PARTS)

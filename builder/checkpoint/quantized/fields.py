@@ -92,8 +92,8 @@ class Fields:
             raise CheckpointError(f"{self._where}: {name} is {shown(value)}, not an object")
         return Fields(value, f"{self._where}, {name}")
 
-    def sections(self, name: str) -> list["Fields"]:
-        """Give the sections that a section consists of, at least one.
+    def sections(self, name: str) -> dict[str, "Fields"]:
+        """Give the sections that a section consists of, at least one, by name.
 
         Raises:
             CheckpointError: there is none.
@@ -104,8 +104,8 @@ class Fields:
                 f"{self._where}: {name} is {shown(value)}, not an object of objects"
             )
         inner = Fields(value, f"{self._where}, {name}")
-        found = [inner.section(key) for key in value]
-        return [one for one in found if one is not None]
+        found = {key: inner.section(key) for key in value}
+        return {key: one for key, one in found.items() if one is not None}
 
     def require_empty(self, *names: str) -> None:
         """Refuse fields that ask for something.

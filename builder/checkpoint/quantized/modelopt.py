@@ -1,6 +1,6 @@
 """NVIDIA's unified checkpoints (`quant_method` modelopt): FP8 per tensor, per channel or per block, NVFP4, int8, and AWQ.
 
-`weight_scale` is multiplied by; that of NVFP4 is E4M3 per 16 inputs and itself multiplied by `weight_scale_2`. `input_scale` is the
+With quant_algo MIXED_PRECISION, each layer has its own. `weight_scale` is multiplied by; that of NVFP4 is E4M3 per 16 inputs and itself multiplied by `weight_scale_2`. `input_scale` is the
 fixed scale of a layer's rows, `pre_quant_scale` what they are multiplied with before. AWQ packs two outputs in a byte. `k_scale`
 and `v_scale` are those of keys and values.
 """
@@ -27,6 +27,7 @@ from builder.checkpoint.rows import ANY, FLOAT, SIXTEEN, TENSOR, TOKEN
 from builder.checkpoint.tensors import FLOATS, Tensor
 from builder.errors import CheckpointError
 
+MIXED = "mixed_precision"
 PARTS = ("weight_scale", "weight_scale_2", "input_scale", "pre_quant_scale")
 HARMLESS = ("config_groups", "producer", "quant_library", "has_zero_point", "pre_quant_scale")
 """What the tensors say themselves: a scale before quantization, say, is a tensor that nothing would use."""
@@ -86,6 +87,24 @@ ALGORITHMS: dict[str, Callable[[Module], QuantizedWeight]] = {
 """How weights are read, by `quant_algo` in lower case."""
 
 
+def _algorithm(fields: Fields) -> Callable[[Module], QuantizedWeight]:
+    """Give what reads the layers of one section."""
+    found = ALGORITHMS[fields.choice("quant_algo", tuple(ALGORITHMS))]
+    fields.choice("group_size", (16, 32, 64, 128), default=16)
+    return found
+
+
+def _algorithms(section: Fields) -> dict[str, Callable[[Module], QuantizedWeight]]:
+    """Give what reads each layer, by name, of a checkpoint that mixes; nothing for one that does not."""
+    if section.choice("quant_algo", (*ALGORITHMS, MIXED)) != MIXED:
+        return {}
+    layers = section.sections("quantized_layers")
+    found = {name: _algorithm(own) for name, own in layers.items()}
+    for own in layers.values():
+        own.finish(HARMLESS)
+    return found
+
+
 def read(fields: Fields, tensors: Mapping[str, Tensor]) -> Found:
     """Find the layers that are quantized, and their weights.
 
@@ -95,8 +114,8 @@ def read(fields: Fields, tensors: Mapping[str, Tensor]) -> Found:
     """
     inner = fields.section("quantization")  # so in hf_quant_config.json, flat in config.json
     section = inner or fields
-    algorithm = ALGORITHMS[section.choice("quant_algo", tuple(ALGORITHMS))]
-    section.choice("group_size", (16, 32, 64, 128), default=16)
+    named = _algorithms(section)
+    common = None if named else _algorithm(section)
     kv = kv_precision(section)
     excluded = section.names("exclude_modules", "ignore")
     section.finish(HARMLESS)
@@ -109,6 +128,13 @@ def read(fields: Fields, tensors: Mapping[str, Tensor]) -> Found:
         above = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
         return any(fnmatchcase(one, pattern) for pattern in excluded for one in above)
 
-    check_lists(tensors, modules, is_excluded=is_excluded, is_target=lambda _: True)
-    weights = [algorithm(module) for module in modules]
+    def is_target(name: str) -> bool:
+        return not named or name in named
+
+    check_lists(tensors, modules, is_excluded=is_excluded, is_target=is_target)
+    if lost := sorted(set(named) - {module.name for module in modules}):
+        raise CheckpointError(
+            f"quantization_config says that {lost[0]} is quantized, and no tensor of it is there"
+        )
+    weights = [(common or named[module.name])(module) for module in modules]
     return Found(modules, weights, kv)

@@ -13,14 +13,21 @@ from builder.errors import UserError
 from builder.pipeline import BuildPlan
 from builder.quant.calibration.calibrate import Calibration
 from builder.quant.calibration.memory import check_memory, need
-from builder.quant.calibration.recipes import KV_RECIPES, RECIPES
 from builder.quant.calibration.requirements import check_installed
 from builder.quant.calibration.samples import check_samples
+from builder.quant.recipes import FLOAT_BITS, LEAST_BITS, RECIPES
+from builder.targets import kv as kv_forms
 from builder.targets.machine import available_memory_bytes
 
 Command = Callable[..., Any]
 
 OPTIONS = (
+    click.option(
+        "--auto-quant",
+        type=click.FloatRange(LEAST_BITS, FLOAT_BITS, max_open=True),
+        metavar="BITS",
+        help="Choose FP8, NVFP4 or neither for each layer, for that many bits a weight on average.",
+    ),
     click.option(
         "--calib",
         type=click.Path(path_type=Path),
@@ -73,7 +80,7 @@ def calibrated_plan(plan: BuildPlan, text: CalibrationText | None) -> BuildPlan:
     Raises:
         UserError: a library is missing, the samples say nothing, or the machine has too little memory.
     """
-    if text is None or not plan.is_calibrated:
+    if text is None or plan.calibrated is None:
         return plan
     options = plan.request.options
     check_installed(options.quant)
@@ -81,7 +88,6 @@ def calibrated_plan(plan: BuildPlan, text: CalibrationText | None) -> BuildPlan:
     check_samples(samples, plan.config.vocab_size)
     needed = need(plan.checkpoint, options.quant)
     check_memory(needed, options.quant, available_memory_bytes())
-    kv = options.kv if options.kv in KV_RECIPES else None
     estimate = replace(
         plan.estimate,
         disk_bytes=plan.estimate.disk_bytes + needed.exported_bytes,
@@ -90,7 +96,13 @@ def calibrated_plan(plan: BuildPlan, text: CalibrationText | None) -> BuildPlan:
     warning = () if samples.warning is None else (f"warning: {samples.warning}",)
     return replace(
         plan,
-        calibration=Calibration(options.quant, samples, kv, options.group),
+        calibration=Calibration(
+            options.quant,
+            samples,
+            kv_forms.calibrated(plan.kv),
+            plan.calibrated.group,
+            options.bits,
+        ),
         estimate=estimate,
         notes=(*plan.notes, *warning),
     )

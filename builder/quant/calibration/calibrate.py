@@ -5,28 +5,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from builder.artifact.calibration_report import (
     SCHEMA,
     CalibrationReport,
     QuantizerRecord,
     SampleRecord,
+    SearchRecord,
 )
 from builder.checkpoint.sources.hf import with_weights_of
 from builder.checkpoint.sources.safetensors_file import read_safetensors
 from builder.checkpoint.tensors import Checkpoint, Tensor
 from builder.errors import BuildError
 from builder.quant.calibration import nvfp4_backend
+from builder.quant.calibration.configuration import configurations, kv_rules
+from builder.quant.calibration.measuring import Measuring, Stages, count_tokens, run
 from builder.quant.calibration.model import torch_model
 from builder.quant.calibration.quiet import quiet
-from builder.quant.calibration.recipes import configuration, group_for
 from builder.quant.calibration.samples import ROW, Batch, Samples, batches
+from builder.quant.calibration.searching import Searched, search
 from builder.quant.calibration.watching import (
     WEIGHT,
     Found,
     counting_clipped,
-    counting_tokens,
     num_beyond,
     quantizers,
 )
@@ -50,19 +52,14 @@ class Calibration:
     """What is asked of a calibration."""
 
     format: str
+    """By its name in RECIPES."""
     samples: Samples
     kv: str | None = None
     """Precision of keys and values, if they get scales too."""
-    group: int | None = None
-    """Inputs that share a scale, where the format has a choice; None for the largest that fits."""
-
-
-class Stages(Protocol):
-    """Hears how far it is: a named stage of `total` tokens, then tokens done."""
-
-    def stage(self, name: str, total: int) -> None: ...
-
-    def advance(self, amount: int) -> None: ...
+    group: int = 0
+    """Inputs that share a scale, where the format has a choice."""
+    bits: float | None = None
+    """Budget for a weight on average, where formats are searched for."""
 
 
 def calibrate(
@@ -72,7 +69,7 @@ def calibrate(
 
     Raises:
         CheckpointError: a weight can't be read.
-        UnsupportedError: the format does not fit the model's layers, or transformers has no class for it.
+        UnsupportedError: transformers has no class for it.
         BuildError: a library failed, or a layer saw no token.
     """
     with quiet():
@@ -81,84 +78,63 @@ def calibrate(
         runs = list(batches(asked.samples, min(ROW, model.config.max_position_embeddings)))
         held = runs[-1:] if len(runs) >= HELD_OUT_FROM else runs
         used = runs[:-1] if held is not runs else runs
-        group = group_for(asked.format, _inputs(model), asked.group)
-        tokens = _quantize(
-            model, configuration(asked.format, group=group, kv=asked.kv), used, progress
-        )
+        measuring = Measuring(used, progress)
+        searched = _quantize(model, asked, measuring)
         found = quantizers(model)
-        progress.stage("count clipping", _count(held))
+        progress.stage("count clipping", count_tokens(held))
         clipped = _clipped(model, found, held, progress)
         amaxes = [float(each.quantizer.amax.float().max()) for each in found]
         layers = [(each.layer, each.kind) for each in found]
         progress.stage("export calibrated checkpoint", 0)
         _export(model, folder)
     scales = _scales(folder, layers)
+    made = with_weights_of(checkpoint, folder)
     rows = zip(layers, amaxes, scales, clipped, strict=True)
     report = CalibrationReport(
         schema=SCHEMA,
         version=version("forerun"),
         tool=f"{MODELOPT} {version(MODELOPT)}",
         format=asked.format,
-        group=group,
+        group=asked.group,
         kv=asked.kv,
         samples=_record(asked.samples, used, held),
         quantizers=tuple(
-            QuantizerRecord(f"{layer}.{_name(kind)}", tokens[layer], amax, scale, share)
+            QuantizerRecord(f"{layer}.{_name(kind)}", measuring.seen[layer], amax, scale, share)
             for (layer, kind), amax, scale, share in rows
         ),
+        search=_choices(asked, searched, made),
     )
-    return with_weights_of(checkpoint, folder), report
+    return made, report
 
 
-def _quantize(
-    model: Any, config: dict[str, Any], runs: Sequence[Batch], progress: Stages
-) -> Counter[str]:
-    """Have modelopt measure and scale a model in place, and give the tokens that each layer saw.
+def _quantize(model: Any, asked: Calibration, measuring: Measuring) -> Searched | None:
+    """Have modelopt measure and scale a model in place, and say what a search found if there was one.
 
     Raises:
-        BuildError: one saw none, which would leave it without a scale.
+        BuildError: a layer saw no token, which would leave it without a scale.
     """
     import modelopt.torch.quantization as mtq  # noqa: PLC0415 (of the extra `quant`)
     import torch  # noqa: PLC0415
 
     nvfp4_backend.register()
     torch.manual_seed(0)
-    seen: Counter[str] = Counter()
-    passes = 0
-
-    def show(shown: Any) -> None:
-        nonlocal passes
-        passes += 1
-        seen.clear()  # some algorithms look twice: the report tells of one pass
-        progress.stage(f"calibrate, pass {passes}", _count(runs))
-        with counting_tokens(shown, seen):
-            run(shown, runs, progress)
-
-    mtq.quantize(model, config, show)
-    unseen = sorted({each.layer for each in quantizers(model)} - set(seen))
+    configs, rules = configurations(asked.format, asked.group), kv_rules(asked.kv)
+    searched = None
+    if asked.bits is None:
+        (config,) = configs
+        mtq.quantize(model, {**config, "quant_cfg": [*config["quant_cfg"], *rules]}, measuring.all)
+    else:
+        searched = search(model, configs, asked.bits, measuring)
+        if rules:
+            mtq.set_quantizer_by_cfg(model, rules)
+            mtq.calibrate(model, "max", measuring.all)
+    unseen = sorted({each.layer for each in quantizers(model)} - set(measuring.seen))
     if unseen:
         raise BuildError(
             f"no token of the samples reached {', '.join(unseen[:5])}, so that nothing tells their scales; give more "
             "text with --calib"
         )
-    return seen
-
-
-def run(model: Any, runs: Sequence[Batch], progress: Stages) -> None:
-    """Run a model over batches; what it answers is dropped."""
-    import torch  # noqa: PLC0415 (of the extra `quant`)
-
-    with torch.inference_mode():
-        for batch in runs:
-            ids, positions = map(torch.from_numpy, (batch.token_ids, batch.positions))
-            # Without a mask and a cache, transformers keeps samples apart where positions start again.
-            model(
-                input_ids=ids.long(),
-                position_ids=positions.long(),
-                use_cache=False,
-                logits_to_keep=1,
-            )
-            progress.advance(batch.token_ids.size)
+    return searched
 
 
 def _clipped(
@@ -184,15 +160,6 @@ def _export(model: Any, folder: Path) -> None:
         export_hf_checkpoint(model, export_dir=folder, max_shard_size=SHARD)
 
 
-def _inputs(model: Any) -> set[int]:
-    """Give the numbers of inputs of the layers that are quantized."""
-    import torch  # noqa: PLC0415 (of the extra `quant`)
-
-    head = model.get_output_embeddings()
-    layers = [each for each in model.modules() if isinstance(each, torch.nn.Linear)]
-    return {layer.in_features for layer in layers if layer is not head}
-
-
 def _scales(folder: Path, layers: Sequence[tuple[str, str]]) -> list[float | None]:
     """Read back the scales of quantizers that have one each."""
     tensors: dict[str, Tensor] = {}
@@ -212,8 +179,15 @@ def _name(kind: str) -> str:
     return {"input_quantizer": "input", "weight_quantizer": "weight"}.get(kind, kind[0])
 
 
-def _count(runs: Sequence[Batch]) -> int:
-    return sum(batch.token_ids.size for batch in runs)
+def _choices(
+    asked: Calibration, searched: Searched | None, made: Checkpoint
+) -> SearchRecord | None:
+    """Say what each layer became, as the checkpoint has it."""
+    if searched is None or asked.bits is None:
+        return None
+    formats = {name: weight.format for name, weight in made.quantized.items()}
+    chosen = {layer: formats.get(f"{layer}.weight", "float") for layer in searched.layers}
+    return SearchRecord(asked.bits, searched.bits, chosen)
 
 
 def _record(samples: Samples, used: Sequence[Batch], held: Sequence[Batch]) -> SampleRecord:
@@ -223,8 +197,8 @@ def _record(samples: Samples, used: Sequence[Batch], held: Sequence[Batch]) -> S
         num_samples=len(samples.rows),
         num_tokens=samples.num_tokens,
         num_text_tokens=samples.num_text_tokens,
-        num_measured=_count(used),
-        num_checked=_count(held),
+        num_measured=count_tokens(used),
+        num_checked=count_tokens(held),
         is_held_out=held is not used,
         warning=samples.warning,
     )

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from builder.checkpoint.tensors import Checkpoint
 from builder.errors import UserError
 from builder.quant.calibration.model import stored_dtype
-from builder.quant.calibration.recipes import RECIPES
-from builder.quant.calibration.requirements import UNCALIBRATED
 from builder.quant.calibration.samples import ROW, ROWS
+from builder.quant.recipes import RECIPES
 
 LIBRARY_BYTES = 700 << 20
 """torch, transformers and modelopt themselves."""
@@ -58,7 +57,7 @@ def check_memory(found: Need, format_name: str, available: int) -> None:
             f"calibrating {found.num_parameters / 1e9:.2f} billion parameters takes about {_gib(found.total_bytes)} GiB of "
             f"memory ({found.bytes_per_parameter:g} bytes each), and {_gib(available)} GiB are available; fewer samples do "
             f"not help: use a machine with {_gib(found.total_bytes + (2 << 30))} GiB, or --quant "
-            f"{UNCALIBRATED[format_name]}, which needs no calibration"
+            f"{RECIPES[format_name].instead}, which needs no calibration"
         )
 
 

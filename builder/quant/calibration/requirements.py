@@ -3,16 +3,9 @@
 from importlib.util import find_spec
 
 from builder.errors import UnsupportedError
-from builder.quant.calibration.recipes import RECIPES
+from builder.quant.recipes import RECIPES
 
 LIBRARIES = ("torch", "transformers", "modelopt")
-UNCALIBRATED = {
-    "fp8": "fp8-dynamic",
-    "nvfp4": "nvfp4-weight-only",
-    "int8-smoothquant": "int8",
-    "int4-awq": "int4",
-}
-"""What comes nearest to a format and needs no calibration."""
 
 
 def check_installed(format_name: str) -> None:
@@ -25,6 +18,6 @@ def check_installed(format_name: str) -> None:
     if format_name in RECIPES and missing:
         raise UnsupportedError(
             f'format {format_name} is calibrated, which needs {", ".join(missing)}: pip install "forerun[quant]", or '
-            f"choose --quant {UNCALIBRATED[format_name]}, which needs no calibration; for a checkpoint that is quantized "
+            f"choose --quant {RECIPES[format_name].instead}, which needs no calibration; for a checkpoint that is quantized "
             "already, leave the format out"
         )

@@ -89,7 +89,7 @@ def check(config: ModelConfig, options: TargetOptions) -> None:
     require(NAME, "dtype", options.dtype, DTYPES)
     require(NAME, "quant", options.format, QUANTS)
     require(NAME, "--kv", options.kv or "float32", ("float32",))
-    if options.quant != "none" and not is_emulated(options.quant, NAME):
+    if options.quant != "none" and not is_emulated(options.format, NAME):
         require(NAME, "--group", str(options.precision.group or "channel"), tuple(map(str, GROUPS)))
     require_one_rank(NAME, options.tp)
     require_head_dim(NAME, config, MAX_HEAD_DIM)

@@ -11,12 +11,13 @@ from builder.artifact.calibration_report import CalibrationReport
 from builder.checkpoint.open import open_checkpoint
 from builder.checkpoint.tensors import Checkpoint
 from builder.errors import BuildError
-from builder.quant.calibration import calibrate as story
+from builder.quant.calibration import measuring
 from builder.quant.calibration.calibrate import Calibration, calibrate
 from builder.quant.calibration.model import torch_model
 from builder.quant.calibration.nvfp4_backend import rounded
 from builder.quant.calibration.quiet import quiet
 from builder.quant.calibration.samples import Batch, Samples
+from builder.quant.recipes import RECIPES
 from tests.models import tiny_gguf, tiny_llama
 
 Stages = list[tuple[str, int]]
@@ -57,8 +58,9 @@ def calibrated(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Calibr
 
     def make(name: str) -> tuple[Checkpoint, CalibrationReport, Path]:
         if name not in made:
+            group = 32 if RECIPES[name].groups else 0
             folder = tmp_path_factory.mktemp(name) / "out"
-            asked = Calibration(name, some_samples())
+            asked = Calibration(name, some_samples(), group=group)
             made[name] = (
                 *calibrate(open_checkpoint(str(source)), asked, folder, Progress()),
                 folder,
@@ -155,7 +157,7 @@ def test_a_layer_that_saw_no_token_is_named(
     def run_nothing(model: Any, runs: list[Batch], progress: Any) -> None:
         pass
 
-    monkeypatch.setattr(story, "run", run_nothing)
+    monkeypatch.setattr(measuring, "run", run_nothing)
     asked = Calibration("fp8", some_samples(1))
     with pytest.raises(BuildError, match=r"no token of the samples reached model\.layers\.0"):
         calibrate(open_checkpoint(str(source)), asked, tmp_path / "out", Progress())

@@ -7,7 +7,7 @@ import pytest
 from builder.checkpoint.open import open_checkpoint
 from builder.errors import UserError
 from builder.quant.calibration.memory import Need, check_memory, need
-from builder.quant.calibration.recipes import RECIPES
+from builder.quant.recipes import RECIPES
 from tests.models import tiny_llama
 
 
