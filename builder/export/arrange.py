@@ -12,6 +12,7 @@ from builder import archs
 from builder.artifact.config import ModelConfig
 from builder.artifact.store import Artifact
 from builder.checkpoint.groups import Float32
+from builder.checkpoint.rows import RowScales
 from builder.checkpoint.weights import EMBEDDING, HEAD
 from builder.errors import UnsupportedError
 from builder.quant import FORMATS
@@ -68,4 +69,4 @@ def in_floats(weight: HeldWeight) -> HeldWeight:
         floats: Float32 = FORMATS[weight.precision].unpack(*weight.read(), weight.group)
         return (floats,)
 
-    return replace(weight, precision=FLOAT32, group=0, read=read)
+    return replace(weight, precision=FLOAT32, group=0, read=read, rows=RowScales())

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from builder import archs
+from builder.artifact.config import FIXED_SCALES, KVGroup
 from builder.artifact.staging import Kind, check_place, staged, swap
 from builder.artifact.store import Artifact
 from builder.artifact.weights import WeightSpec, write_weights
@@ -14,12 +15,11 @@ from builder.checkpoint.weights import EMBEDDING
 from builder.errors import UnsupportedError, UserError
 from builder.export import modelopt, tokenizer
 from builder.export.arrange import arrange
+from builder.export.kv_scales import kv_field, kv_specs
 from builder.export.layouts import PLAIN, Layout, layout_of, specs_of
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 FILES = (CONFIG, WEIGHTS, modelopt.FILE_NAME, *tokenizer.FILES)
-KV = ("float32", "bfloat16", "int8")
-"""Precisions of keys and values that have no scales of their own in a checkpoint."""
 SPARE_BYTES = 64 << 20
 """Room for what is written beside the weights; tokenizers are the largest, at some 30 MB."""
 
@@ -52,9 +52,9 @@ def plan_export(artifact: Artifact, target: str | None) -> Export:
         UnsupportedError: it has several, or holds what no layout holds exactly.
     """
     chosen = _choose(artifact, target)
-    _check_kv(artifact)
     arranged = arrange(artifact, chosen)
     layout = layout_of(arranged.weights)
+    scaled = _scaled_kv(artifact, layout)
     (embedding,) = (weight for weight in arranged.weights if weight.name == EMBEDDING)
     config = {
         **archs.write_config(arranged.config),
@@ -64,9 +64,11 @@ def plan_export(artifact: Artifact, target: str | None) -> Export:
     }
     if layout is not None:
         linear = [w for w in arranged.weights if len(w.shape) == 2 and w is not embedding]
-        config["quantization_config"] = layout.section(linear)
-    specs = tuple(spec for weight in arranged.weights for spec in specs_of(weight, layout))
-    return Export(artifact, layout, config, specs)
+        config["quantization_config"] = layout.section(linear) | kv_field(scaled)
+    specs = [spec for weight in arranged.weights for spec in specs_of(weight, layout)]
+    if layout is not None and layout.kv is not None:
+        specs += kv_specs(scaled, layout.kv)
+    return Export(artifact, layout, config, tuple(specs))
 
 
 def check_destination(artifact: Path, destination: Path, *, replace_existing: bool) -> None:
@@ -131,13 +133,19 @@ def _choose(artifact: Artifact, target: str | None) -> str:
     return held[0]
 
 
-def _check_kv(artifact: Artifact) -> None:
-    dtypes = {group.dtype for group in artifact.manifest.kv.groups}
-    if not dtypes <= set(KV):
+def _scaled_kv(artifact: Artifact, layout: Layout | None) -> list[KVGroup]:
+    """List the groups of keys and values that have scales of their own.
+
+    Raises:
+        UnsupportedError: the layout has no place for them.
+    """
+    scaled = [group for group in artifact.manifest.kv.groups if group.dtype in FIXED_SCALES]
+    if scaled and (layout is None or layout.kv is None):
         raise UnsupportedError(
-            f"the artifact keeps keys and values in {min(dtypes - set(KV))} with scales of its own, which are not exported; "
-            f"exported can be artifacts with --kv {', '.join(KV)}"
+            f"the artifact keeps keys and values in {scaled[0].dtype} with scales of its own, for which layout "
+            f"{PLAIN if layout is None else layout.name} has no place; compile with --kv float32, bfloat16 or int8"
         )
+    return scaled
 
 
 def _is_export_alone(folder: Path) -> bool:

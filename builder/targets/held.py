@@ -4,11 +4,12 @@ Names are the graph's, which are those of Hugging Face. Nothing of the checkpoin
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 from builder.artifact.manifest import EngineRecord
 from builder.artifact.store import Artifact
+from builder.checkpoint.rows import RowScales
 from builder.errors import ArtifactError
 from builder.quant.groups import Parts
 from builder.targets import import_half
@@ -28,6 +29,8 @@ class HeldWeight:
     shape: Shape
     read: Callable[[], Parts]
     """Numbers `[*shape]`, and of a format what else its `unpack` takes."""
+    rows: RowScales = field(default_factory=RowScales)
+    """What is fixed of the rows that it is multiplied with."""
 
 
 class Holder(Protocol):

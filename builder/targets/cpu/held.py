@@ -1,9 +1,10 @@
 """Read the weights of a cpu engine back: its plan says how each lies in its file, and joined names what lies in one.
 
-Matrices of one input lie one after another, gate and up alternate by 16 outputs; vectors that belong to them likewise.
+Matrices of one input lie one after another, gate and up alternate by 16 outputs; vectors that belong to them likewise. The rows
+that a matrix is multiplied with lie in a buffer, which has their fixed scale; what writes it has what they are multiplied with first.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 
 from builder.artifact.manifest import EngineRecord
 from builder.artifact.store import Artifact
-from builder.checkpoint.groups import CHANNEL, num_groups
+from builder.checkpoint.groups import CHANNEL, Float32, num_groups
+from builder.checkpoint.rows import RowScales
 from builder.checkpoint.sources.safetensors_file import read_safetensors
 from builder.checkpoint.tensors import Tensor
 from builder.errors import ArtifactError
@@ -20,7 +22,7 @@ from builder.quant import FORMATS
 from builder.quant.groups import Parts
 from builder.targets.cpu import panels, plan
 from builder.targets.cpu.panels import PANEL, Bytes
-from builder.targets.cpu.plan import Epilogue, Form, WeightRange
+from builder.targets.cpu.plan import Buffer, Code, Epilogue, Form, Operation, WeightRange
 from builder.targets.held import HeldWeight, Shape, weights_of
 
 TYPES = {Form.INT4: ml_dtypes.int4, Form.UINT4: ml_dtypes.uint4}
@@ -36,6 +38,7 @@ class _Stored:
     names: tuple[str, ...]
     is_gated: bool
     """Whether its two parts alternate."""
+    rows: RowScales
 
 
 def held_weights(
@@ -46,7 +49,7 @@ def held_weights(
     Raises:
         ArtifactError: plan and weights don't go together.
     """
-    places, operations = plan.decode(artifact.path(engine.path).read_bytes())
+    buffers, places, operations = plan.decode(artifact.path(engine.path).read_bytes())
     tensors = read_safetensors(artifact.path(weights_of(engine)))
     if [place.num_bytes for place in places] != [one.nbytes_stored for one in tensors.values()]:
         raise ArtifactError(
@@ -54,17 +57,51 @@ def held_weights(
         )
     gates = [operation for operation in operations if operation.epilogue == Epilogue.GATE]
     gated = {index for gate in gates for index in (gate.weight, gate.bias)}
+    raw = [_raw(tensor) for tensor in tensors.values()]
+    rows = _rows_of_weights(buffers, operations, raw)
     found: list[HeldWeight] = []
     for index, (tensor, place) in enumerate(zip(tensors.values(), places, strict=True)):
         names = tuple(tensor.name.split("+"))
         if shapes.keys() >= set(names):
-            found += _held(_stored(tensor, place, names, index in gated), shapes, engine)
+            fixed = rows.get(index, RowScales())
+            stored = _Stored(place, raw[index], names, index in gated, fixed)
+            found += _held(stored, shapes, engine)
     return found
 
 
-def _stored(tensor: Tensor, place: WeightRange, names: tuple[str, ...], is_gated: bool) -> _Stored:
+def _raw(tensor: Tensor) -> Callable[[], Bytes]:
     assert tensor.raw is not None, "safetensors are read raw"
-    return _Stored(place, tensor.raw, names, is_gated)
+    return tensor.raw
+
+
+def _rows_of_weights(
+    buffers: Sequence[Buffer], operations: Sequence[Operation], raw: Sequence[Callable[[], Bytes]]
+) -> dict[int, RowScales]:
+    """Give what is fixed of the rows of each weight of a linear operation."""
+    found: dict[int, RowScales] = {}
+    writers: dict[int, Operation] = {}
+    for operation in operations:
+        if operation.code == Code.LINEAR:
+            writer, scale = writers[operation.input], buffers[operation.input].scale
+            has_factors = writer.code == Code.QUANTIZE and writer.weight != plan.NOTHING
+            factors = _floats(raw[writer.weight]) if has_factors else None
+            found[operation.weight] = RowScales(_number(scale) if scale else None, factors)
+        if operation.output != plan.NOTHING:
+            writers[operation.output] = operation
+    return found
+
+
+def _number(value: float) -> Callable[[], Float32]:
+    return lambda: np.array(value, np.float32)
+
+
+def _floats(raw: Callable[[], Bytes]) -> Callable[[], Float32]:
+    return lambda: raw().view(np.float32)
+
+
+def _without_padding(rows: RowScales, shape: Shape) -> RowScales:
+    read = rows.factors
+    return rows if read is None else RowScales(rows.fixed, lambda: read()[: shape[1]])
 
 
 def _held(stored: _Stored, shapes: Mapping[str, Shape], engine: EngineRecord) -> list[HeldWeight]:
@@ -77,9 +114,9 @@ def _held(stored: _Stored, shapes: Mapping[str, Shape], engine: EngineRecord) ->
         if precision in FORMATS and group not in FORMATS[precision].GROUPS:
             group = CHANNEL
         rows = _rows_of(index, stored, first, shape[0])
-        found.append(
-            HeldWeight(name, precision, group, shape, _reading(stored, rows, shape, group))
-        )
+        read = _reading(stored, rows, shape, group)
+        fixed = _without_padding(stored.rows, shape)
+        found.append(HeldWeight(name, precision, group, shape, read, fixed))
         first += shape[0]
     return found
 

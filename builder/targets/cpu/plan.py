@@ -237,22 +237,26 @@ def read_header(plan: bytes) -> tuple[Geometry, int]:
     return geometry, weights_bytes
 
 
-def decode(plan: bytes) -> tuple[list[WeightRange], list[Operation]]:
-    """Read where the weights of a plan lie, and what it does with them.
+def decode(plan: bytes) -> tuple[list[Buffer], list[WeightRange], list[Operation]]:
+    """Read the buffers of a plan, where its weights lie, and what it does with them.
 
     Raises:
         ArtifactError: as `read_header`.
     """
     read_header(plan)
-    _, _, buffers, weights, operations, *_ = _HEADER.unpack_from(plan)
-    begin = _HEADER.size + buffers * _BUFFER.size
+    _, _, num_buffers, weights, operations, *_ = _HEADER.unpack_from(plan)
+    begin = _HEADER.size + num_buffers * _BUFFER.size
     end = begin + weights * _WEIGHT.size
     if end + operations * _OPERATION.size != len(plan):
         raise ArtifactError("the engine's plan is cut short or altered; compile the model again")
+    buffers = [
+        Buffer(Rows(rows), Form(form), width, group, scale)
+        for rows, form, width, group, scale in _BUFFER.iter_unpack(plan[_HEADER.size : begin])
+    ]
     ranges = [
         WeightRange(offset, num_bytes, Form(form), group, size_out, size_in)
         for offset, num_bytes, form, group, size_out, size_in in _WEIGHT.iter_unpack(
             plan[begin:end]
         )
     ]
-    return ranges, [Operation(*numbers) for numbers in _OPERATION.iter_unpack(plan[end:])]
+    return buffers, ranges, [Operation(*numbers) for numbers in _OPERATION.iter_unpack(plan[end:])]

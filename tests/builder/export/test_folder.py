@@ -185,9 +185,23 @@ def test_rotary_factors_of_a_gguf_file_have_no_field(artifact: Artifact) -> None
         archs.write_config(config)
 
 
-def test_scales_of_keys_and_values_are_not_dropped(artifact: Artifact) -> None:
-    kv = artifact.manifest.kv
+@pytest.mark.parametrize(
+    ("quant", "layout"), [("none", "Hugging Face"), ("fp8-block", "fp8 in blocks of 128 x 128")]
+)
+def test_scales_of_keys_and_values_are_not_dropped(quant: str, layout: str, tmp_path: Path) -> None:
+    built = compile_model(tiny_llama(tmp_path / "m"), tmp_path / "a", quant=quant)
+    kv = built.manifest.kv
     static = replace(kv, groups=(replace(kv.groups[0], dtype="fp8"),))
-    other = replace(artifact, manifest=replace(artifact.manifest, kv=static))
-    with pytest.raises(UnsupportedError, match="keys and values in fp8 with scales of its own"):
+    other = replace(built, manifest=replace(built.manifest, kv=static))
+    with pytest.raises(
+        UnsupportedError, match=f"in fp8 with scales of its own, .* {layout} has no"
+    ):
         plan_export(other, None)
+
+
+def test_int8_weight_only_is_refused_since_it_comes_back_as_int8(tmp_path: Path) -> None:
+    model = tiny_llama(tmp_path / "m")
+    built = compile_model(model, tmp_path / "a", quant="int8-weight-only")
+    refused = export_(built.root, "--hf", tmp_path / "out")
+    assert refused.exit_code == 2
+    assert "holds weights in int8-weight-only, which no layout" in refused.stderr

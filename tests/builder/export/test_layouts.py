@@ -13,10 +13,11 @@ from safetensors.numpy import load_file, save_file
 
 from builder.artifact.weights import write_weights
 from builder.checkpoint.open import open_checkpoint
+from builder.checkpoint.rows import FIXED, RowScales
 from builder.errors import UnsupportedError
-from builder.export import modelopt
+from builder.export import block_fp8, modelopt
 from builder.export.folder import plan_export
-from builder.export.layouts import LAYOUTS, layout_of, specs_of
+from builder.export.layouts import LAYOUTS, SMOOTHED, layout_of, specs_of
 from builder.quant import FORMATS
 from builder.quant.imported import format_of
 from builder.targets.held import HeldWeight
@@ -27,16 +28,27 @@ from tests.models import tiny_llama
 SUFFIX = "_proj.weight"
 
 
-def held(folder: Path, precision: str) -> list[HeldWeight]:
+FIXED_SCALE = np.float32(0.013)
+
+
+def held(folder: Path, precision: str, *, is_smoothed: bool = False) -> list[HeldWeight]:
     """Quantize the linear layers of a tiny model; the rest stays float."""
     found = []
     for name, numbers in load_file(folder / "model.safetensors").items():
-        kind, group, parts = "float32", 0, (numbers,)
+        kind, group, parts, rows = "float32", 0, (numbers,), RowScales()
         if name.endswith(SUFFIX):
             kind, group = precision, FORMATS[precision].GROUP
-            parts = FORMATS[precision].pack(numbers, group)
-        found.append(HeldWeight(name, kind, group, numbers.shape, lambda parts=parts: parts))
+            parts, rows = FORMATS[precision].pack(numbers, group), fixed_rows(precision)
+            if is_smoothed and "down_proj" in name:
+                factors = np.linspace(0.5, 2, numbers.shape[1], dtype=np.float32)
+                rows = RowScales(rows.fixed, lambda factors=factors: factors)
+        found.append(HeldWeight(name, kind, group, numbers.shape, lambda parts=parts: parts, rows))
     return found
+
+
+def fixed_rows(precision: str) -> RowScales:
+    has_scale = FORMATS[precision].ROWS in FIXED
+    return RowScales((lambda: np.array(FIXED_SCALE)) if has_scale else None)
 
 
 def write(folder: Path, weights: list[HeldWeight]) -> Any:
@@ -54,13 +66,16 @@ def write(folder: Path, weights: list[HeldWeight]) -> Any:
     return section
 
 
+CASES = [(name, False) for name in LAYOUTS] + [(name, True) for name in SMOOTHED]
+
+
 @pytest.mark.parametrize("untied", [False, True])
-@pytest.mark.parametrize("precision", LAYOUTS)
+@pytest.mark.parametrize(("precision", "is_smoothed"), CASES)
 def test_the_importer_reads_the_same_parts_of_the_same_format(
-    precision: str, untied: bool, tmp_path: Path
+    precision: str, is_smoothed: bool, untied: bool, tmp_path: Path
 ) -> None:
     model = tiny_llama(tmp_path / "m", tie_word_embeddings=not untied)
-    weights = held(model, precision)
+    weights = held(model, precision, is_smoothed=is_smoothed)
     write(model, weights)
     opened = open_checkpoint(str(model))
     assert len(opened.quantized) == 14
@@ -73,6 +88,14 @@ def test_the_importer_reads_the_same_parts_of_the_same_format(
         assert found.group == weight.group
         for part, expected in zip(found.read(), weight.read(), strict=True):
             assert np.array_equal(part.astype(np.float32), expected.astype(np.float32))
+        same_rows(found.row_scales, weight.rows)
+
+
+def same_rows(found: RowScales, expected: RowScales) -> None:
+    for name in ("fixed", "factors"):
+        read, wanted = getattr(found, name), getattr(expected, name)
+        assert (read is None) == (wanted is None)
+        assert read is None or np.array_equal(read(), wanted())
 
 
 @pytest.mark.parametrize("precision", ["fp8-dynamic", "fp8-weight-only"])
@@ -113,9 +136,41 @@ def test_nvfp4_of_a_row_that_is_no_whole_number_of_groups_is_refused() -> None:
 
 def test_a_format_without_a_layout_is_refused_with_those_that_have_one() -> None:
     with pytest.raises(
-        UnsupportedError, match=r"in mxfp4, which no layout .* float32, bfloat16, .*nvfp4"
+        UnsupportedError, match=r"in mxfp4, which no layout .* float32, bfloat16, int8, .*nvfp4"
     ):
         layout_of([HeldWeight("w", "mxfp4", 32, (4, 32), tuple)])
+
+
+def test_rows_that_are_multiplied_first_are_never_dropped() -> None:
+    rows = RowScales(None, lambda: np.ones(32, np.float32))
+    weights = [
+        HeldWeight("a", "uint4", 32, (4, 32), tuple),
+        HeldWeight("b", "uint4", 32, (4, 32), tuple, rows),
+    ]
+    with pytest.raises(
+        UnsupportedError,
+        match=r"in uint4 with rows .* can be int8-static, int4 with such rows",
+    ):
+        layout_of(weights)
+
+
+def test_awq_of_odd_sizes_or_several_groups_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="an even number of outputs and whole groups"):
+        modelopt.awq(HeldWeight("w.weight", "int4", 32, (4, 80), tuple))
+    mixed = [HeldWeight("w", "int4", group, (4, 128), tuple) for group in (32, 64)]
+    with pytest.raises(UnsupportedError, match="in groups of 32 and 64"):
+        modelopt.awq_section(mixed)
+
+
+def test_scales_that_a_layout_has_no_place_for_are_refused_when_they_are_read() -> None:
+    scales = np.ones((200, 1), np.float32)
+    scales[150:] = 2
+    parts = (np.zeros((200, 16), ml_dtypes.float8_e4m3fn), scales)
+    weight = HeldWeight("w.weight", "fp8", 0, (200, 16), lambda: parts, fixed_rows("fp8"))
+    with pytest.raises(UnsupportedError, match=r"w\.weight has more scales than one for each 200"):
+        modelopt.fp8(weight)[1].read()
+    with pytest.raises(UnsupportedError, match=r"more scales than one for each 128 outputs"):
+        block_fp8.blocks(weight)[1].read()
 
 
 def test_formats_of_two_layouts_are_refused_together() -> None:

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from builder.artifact.store import Artifact
+from builder.artifact.store import Artifact, open_artifact
 from tests.builder.export.exporting import export, logits
+from tests.builder.test_rounded_rows import CASES, written
 from tests.built import compile_model
 from tests.models import tiny_gguf, tiny_llama
-from tests.quantized import write_gptq, write_packed
+from tests.quantized import write_fp8_with_kv, write_gptq, write_packed
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -32,6 +33,7 @@ FORMATS: dict[str, dict[str, Any]] = {
     "int4-g64": {"quant": "int4", "group": 64},
     "uint4": {"quant": "uint4"},
     "fp8-dynamic": {"quant": "fp8-dynamic"},
+    "fp8-block": {"quant": "fp8-block"},
     "fp8-weight-only": {"quant": "fp8-weight-only"},
     "nvfp4-weight-only": {"quant": "nvfp4-weight-only"},
 }
@@ -60,13 +62,47 @@ def test_a_format_on_the_cpu_comes_back_bit_for_bit(name: str, model: str, tmp_p
     same_again(artifact, tmp_path, **again)
 
 
-@pytest.mark.parametrize("name", ["float32", "bfloat16", "int8", "int4", "uint4"])
+PORTABLE = ["float32", "bfloat16", "int8", "int4", "uint4", "fp8-block", "fp8-dynamic"]
+PORTABLE += ["fp8-weight-only", "nvfp4-weight-only"]
+
+
+@pytest.mark.parametrize("name", PORTABLE)
 def test_a_format_on_portable_comes_back_bit_for_bit(name: str, tmp_path: Path) -> None:
     model, options = tiny_llama(tmp_path / "m", **ODD), FORMATS[name]
     build = {"target": "portable", "allow_fallback": True}
     artifact = compile_model(model, tmp_path / "a", **options, **build)
     again = {"dtype": options["dtype"]} if "dtype" in options else {}
     same_again(artifact, tmp_path, allow_fallback=True, **again)
+
+
+@pytest.mark.parametrize("target", ["cpu", "portable"])
+@pytest.mark.parametrize("name", CASES)
+def test_fixed_scales_and_factors_of_rows_come_back(name: str, target: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"allow_fallback": True}
+    model = written(tmp_path / "m", CASES[name])
+    artifact = compile_model(model, tmp_path / "a", target=target, **options)
+    same_again(artifact, tmp_path, **options)
+
+
+@pytest.mark.parametrize(
+    ("naming", "kv", "dtype"),
+    [
+        ("modelopt", "FP8", "fp8"),
+        ("modelopt", "INT8", "int8-static"),
+        ("compressed-tensors", None, "fp8"),
+    ],
+)
+def test_scales_of_keys_and_values_come_back(
+    naming: str, kv: str | None, dtype: str, tmp_path: Path
+) -> None:
+    model = write_fp8_with_kv(tmp_path / "m", naming, kv)
+    artifact = compile_model(model, tmp_path / "a")
+    (group,) = artifact.manifest.kv.groups
+    assert group.dtype == dtype
+    folder = same_again(artifact, tmp_path)
+    assert open_artifact(tmp_path / "again").manifest.kv.groups == (group,)
+    own = json.loads((folder / "hf_quant_config.json").read_text())
+    assert own["quantization"]["kv_cache_quant_algo"] == {"fp8": "FP8"}.get(dtype, "INT8")
 
 
 @pytest.mark.parametrize("rope", [LLAMA3, {"type": "linear", "factor": 4.0}])
