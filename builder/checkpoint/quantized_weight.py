@@ -72,7 +72,7 @@ class QuantizedWeight:
         return parts
 
     def dequantize(self) -> Float32:
-        """Give the float32 weights `[out, in]` that it stands for.
+        """Give the float32 weights `[out, in]` that it stands for, inputs in the order of the model's.
 
         Raises:
             CheckpointError: as `read`.
@@ -82,7 +82,11 @@ class QuantizedWeight:
         if self.format == "nvfp4":
             scales *= parts[2]
         weight: Float32 = self._steps(parts) * spread(scales, self.group, self.shape[1])
-        return weight
+        if self.row_scales.order is None:
+            return weight
+        found = np.empty_like(weight)
+        found[:, self.row_scales.order()] = weight
+        return found
 
     def _steps(self, parts: Parts) -> Float32:
         """Give the numbers less their zero points."""

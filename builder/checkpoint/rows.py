@@ -6,6 +6,9 @@ Fixed scales are known when a model is compiled; all others come from the rows t
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from builder.checkpoint.groups import Float32
 
 ANY = "any"
@@ -29,7 +32,9 @@ class RowScales:
     """Read the one scale `[]` that all rows are divided by."""
     factors: Callable[[], Float32] | None = None
     """Read what rows are multiplied with first, `[in]`: smoothing that no layer before could take."""
+    order: Callable[[], NDArray[np.int64]] | None = None
+    """Read which number of a row, before all else, each input of the weight is multiplied with, `[in]`; its own without."""
 
     def __bool__(self) -> bool:
         """Tell whether it says anything."""
-        return self.fixed is not None or self.factors is not None
+        return any(one is not None for one in (self.fixed, self.factors, self.order))

@@ -26,9 +26,12 @@ def packed(weight: HeldWeight) -> list[WeightSpec]:
     rules, name = FORMATS[weight.precision], weight.name.removesuffix("weight")
     size_out, size_in = weight.shape
     bits, groups = rules.BITS, num_groups(size_in, weight.group)
+    order = weight.rows.order
 
     def codes() -> NDArray[np.generic]:
         numbers = weight.read()[0]
+        if order is not None:
+            numbers = numbers[:, np.argsort(order())]
         if rules.HAS_ZERO_POINTS:
             return words(numbers.astype(np.uint8), bits)
         return words(lifted(numbers, bits), bits)
@@ -44,7 +47,17 @@ def packed(weight: HeldWeight) -> list[WeightSpec]:
     ]
     if rules.HAS_ZERO_POINTS:
         specs.append(WeightSpec(f"{name}weight_zero_point", "I32", (tall, groups), zeros))
+    if order is not None:
+        named = _group_of_each(order, weight.group)
+        specs.append(WeightSpec(f"{name}weight_g_idx", "I32", (size_in,), named))
     return specs
+
+
+def _group_of_each(
+    order: Callable[[], NDArray[np.int64]], group: int
+) -> Callable[[], NDArray[np.generic]]:
+    """Name the group of each input, where groups lie in an order of their own."""
+    return lambda: (np.argsort(order()) // group).astype(np.int32)
 
 
 def fp8_by_outputs(weight: HeldWeight) -> list[WeightSpec]:
@@ -64,7 +77,7 @@ def section(weights: Sequence[HeldWeight]) -> dict[str, Any]:
         layers = [_layer(weight) for weight in weights if kinds[weight] == kind]
         groups[f"group_{index}"] = {
             "targets": layers if index else ["Linear"],
-            "weights": _scheme(*kind),
+            "weights": _scheme(*kind, is_ordered=any(_is_ordered(w) for w in weights)),
             "input_activations": None,
             "output_activations": None,
             "format": _format(kind[0]),
@@ -83,7 +96,11 @@ def _format(precision: str) -> str:
     return FLOAT_QUANTIZED if "FLOAT8" in FORMATS[precision].ELEMENT else PACK_QUANTIZED
 
 
-def _scheme(precision: str, group: int) -> dict[str, Any]:
+def _is_ordered(weight: HeldWeight) -> bool:
+    return weight.rows.order is not None
+
+
+def _scheme(precision: str, group: int, *, is_ordered: bool) -> dict[str, Any]:
     rules = FORMATS[precision]
     return {
         "num_bits": rules.BITS,
@@ -92,7 +109,7 @@ def _scheme(precision: str, group: int) -> dict[str, Any]:
         "strategy": "channel" if group == CHANNEL else "group",
         "group_size": None if group == CHANNEL else group,
         "dynamic": False,
-        "actorder": None,
+        "actorder": "group" if is_ordered and group != CHANNEL else None,
     }
 
 

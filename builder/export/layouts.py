@@ -87,14 +87,20 @@ def layout_of(weights: Sequence[HeldWeight]) -> Layout | None:
     found: dict[str, tuple[str, Layout]] = {}
     for precision in dict.fromkeys(weight.precision for weight in weights):
         if precision in FORMATS:
-            layout = _layout(precision, precision in smoothed)
-            found.setdefault(layout.name, (precision, layout))
+            one = _layout(precision, precision in smoothed)
+            found.setdefault(one.name, (precision, one))
     if len(found) > 1:
         pairs = " and ".join(f"{precision} ({name})" for name, (precision, _) in found.items())
         raise UnsupportedError(
             f"the artifact holds {pairs}, which no one layout of checkpoints holds; compile with one of them"
         )
-    return next((layout for _, layout in found.values()), None)
+    layout = next((layout for _, layout in found.values()), None)
+    ordered = next((weight for weight in weights if weight.rows.order is not None), None)
+    if ordered is not None and layout is not PACKED:
+        raise UnsupportedError(
+            f"{ordered.name} has groups in the order of activations, which only layout {PACKED.name} holds"
+        )
+    return layout
 
 
 def _layout(precision: str, is_smoothed: bool) -> Layout:

@@ -20,8 +20,9 @@ def source(value: ir.Value) -> ir.Value:
 
 
 def is_passed(node: ir.Node) -> bool:
-    """Tell whether a node is a view, or only says how the reader of a value rounds it."""
-    return node.op_type in PASSED or factors_of(node) is not None
+    """Tell whether a node is a view, or only says how the reader of a value rounds and orders it."""
+    found = factors_of(node) if node.op_type == "Mul" else order_of(node)
+    return node.op_type in PASSED or found is not None
 
 
 def factors_of(node: ir.Node) -> ir.Value | None:
@@ -29,6 +30,13 @@ def factors_of(node: ir.Node) -> ir.Value | None:
     if node.op_type != "Mul" or not (factors := operand(node, 1)).is_initializer():
         return None
     return factors if factors.shape is not None and len(factors.shape) == 1 else None
+
+
+def order_of(node: ir.Node) -> ir.Value | None:
+    """Give the order `[in]` that a Gather puts the numbers of rows in; None if it is no such Gather."""
+    if node.op_type != "Gather" or node.attributes.get_int("axis", 0) != 1:
+        return None
+    return operand(node, 1) if operand(node, 1).is_initializer() else None
 
 
 def readers(value: ir.Value) -> Iterator[ir.Node]:

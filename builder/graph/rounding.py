@@ -1,16 +1,16 @@
 """What a graph says of the rows that a Gemm multiplies: how they are rounded, and what they are multiplied with before.
 
-Rows become `Mul(rows, factors)`, then one of QuantizeLinear and DequantizeLinear with the same scale, QuantizeDynamic, or
+Rows become `Gather(rows, order)`, `Mul(rows, factors)`, then one of QuantizeLinear and DequantizeLinear with the same scale, QuantizeDynamic, or
 QuantizeFP4; each may be missing.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
 
 from builder.checkpoint import rows as kinds
-from builder.graph.patterns import VIEWS, factors_of, operand
+from builder.graph.patterns import VIEWS, factors_of, operand, order_of
 from plugins.quantize import spec
 
 FREE = "rows"
@@ -31,6 +31,8 @@ class Rounding:
     """The fixed one."""
     factors: ir.Value | None = None
     """Numbers `[in]` that rows are multiplied with first."""
+    order: ir.Value | None = None
+    """Which of its numbers `[in]` a row consists of, before all else."""
 
 
 def rounding_of(gemm: ir.Node) -> Rounding:
@@ -50,7 +52,9 @@ def rounding_of(gemm: ir.Node) -> Rounding:
             scale = _number(operand(node, 1))
             found = Rounding(kinds.SIXTEEN, ir.DataType.FLOAT4E2M1, spec.GROUP_E2M1, scale)
         elif (factors := factors_of(node)) is not None:
-            return Rounding(found.kind, found.element, found.group, found.scale, factors)
+            found = replace(found, factors=factors)
+        elif (order := order_of(node)) is not None:
+            return replace(found, order=order)
         elif node.op_type not in VIEWS:
             break
         value = operand(node, 0)

@@ -1,8 +1,9 @@
 """Round the rows that quantized layers multiply, as their formats ask: once for all readers of the same rows.
 
-1. Numbers `[in]` that rows are multiplied with first, smoothing that no layer before could take, become a Mul.
-2. Rows of a fixed scale go through QuantizeLinear and DequantizeLinear, which TensorRT and others read as FP8 or INT8.
-3. Rows rounded as they come go through QuantizeDynamic, and those of NVFP4 through QuantizeFP4.
+1. Another order of the numbers of rows, that of groups which are no runs, becomes a Gather.
+2. Numbers `[in]` that rows are multiplied with first, smoothing that no layer before could take, become a Mul.
+3. Rows of a fixed scale go through QuantizeLinear and DequantizeLinear, which TensorRT and others read as FP8 or INT8.
+4. Rows rounded as they come go through QuantizeDynamic, and those of NVFP4 through QuantizeFP4.
 """
 
 from collections.abc import Callable
@@ -56,6 +57,8 @@ class _Rounder:
     def apply(self, gemm: ir.Node, kind: str, element: str, scales: RowScales) -> None:
         """Round the rows of one Gemm."""
         value = operand(gemm, 0)
+        if scales.order is not None:
+            value = self._once(gemm, value, "Gather", "", scales.order(), _ordered)
         if scales.factors is not None:
             factors = scales.factors()
             value = self._once(
@@ -79,7 +82,7 @@ class _Rounder:
         x: ir.Value,
         kind: str,
         element: str,
-        numbers: NDArray[np.float32] | None,
+        numbers: NDArray[np.generic] | None,
         make: Callable[[ir.Value, ir.Value | None], list[ir.Node]],
     ) -> ir.Value:
         """Give what nodes before a Gemm make of rows, the same for the same numbers."""
@@ -115,6 +118,10 @@ class _Rounder:
     def _declare(self, function: ir.Function) -> None:
         self._model.functions[function.identifier()] = function
         self._model.graph.opset_imports.setdefault(spec.DOMAIN, 1)
+
+
+def _ordered(x: ir.Value, order: ir.Value | None) -> list[ir.Node]:
+    return [ir.node("Gather", [x, order], {"axis": 1})]
 
 
 def _dynamic(x: ir.Value, block_size: int) -> ir.Node:

@@ -32,7 +32,7 @@ struct Operation {
   int32_t other;      // buffer: the residual that is added
   int32_t weight;     // weight
   int32_t bias;       // weight, float32
-  int32_t extra;      // weight: cosines of a rope, sines follow as the next weight
+  int32_t extra;      // weight: cosines of a rope, sines follow as the next weight; or an order of rows, int32
   int32_t epilogue;   // Epilogue
   int32_t layer;      // index in the KV group
   int32_t size_in;    // numbers per row of the input

@@ -2,7 +2,7 @@
 
 A scale belongs to a group of numbers, to a row, or to a tensor (fixed: known before, the same for all rows). Numbers with
 one scale become NaN together: where a NaN or an infinity is among them, and be it in a row of a fixed scale, no result
-may hide it. All divisions, roundings (half to even) and products are those of float32. Rows are padded with zeros.
+may hide it. Before, the numbers of a row may be put in an order, int32 `[in]`, and multiplied with factors, `[in]`. All divisions, roundings (half to even) and products are those of float32. Rows are padded with zeros.
 
 Quantize: rows become int8 with one float32 scale per group of numbers. A number becomes `round(x * (127 / peak))` and its
 group's scale `peak / 127`, where peak is the largest magnitude of the group; a group whose peak is below 2**-120 becomes

@@ -30,7 +30,7 @@ from builder.checkpoint.quantized.floats import (
 from builder.checkpoint.quantized.kv_cache import kv_precision
 from builder.checkpoint.quantized.modules import Found, Module, check_lists, quantized_modules
 from builder.checkpoint.quantized.numbers import codes, numbers, signed
-from builder.checkpoint.quantized.order import group_order
+from builder.checkpoint.quantized.order import grouping
 from builder.checkpoint.quantized.patterns import Names
 from builder.checkpoint.quantized_weight import Parts, QuantizedWeight
 from builder.checkpoint.rows import ANY, FLOAT
@@ -228,21 +228,20 @@ def _packed(module: Module, scheme: _Scheme) -> QuantizedWeight:
     count = num_groups(size_in, scheme.group)
     shapes = ((size_out, count), *(SCALAR if scheme.strategy == "tensor" else ((size_out,),)))
     scales = module.part("weight_scale", FLOATS, *(shapes if count == 1 else shapes[:1]))
-    order = group_order(
-        module.maybe("weight_g_idx", ("I32", "I64"), (size_in,)), size_in, scheme.group
-    )
+    named = module.maybe("weight_g_idx", ("I32", "I64"), (size_in,))
+    order = grouping(named, size_in, scheme.group)
     tall = -(-size_out // together)
     zeros = None if scheme.symmetric else module.part("weight_zero_point", ("I32",), (tall, count))
 
     def read_scales() -> Float32:
         stored = numbers(scales).reshape(-1, count)
-        return np.ascontiguousarray(np.broadcast_to(stored, (size_out, count))[:, order])
+        return np.ascontiguousarray(np.broadcast_to(stored, (size_out, count))[:, order.groups])
 
     def load() -> Parts:
-        lifted = codes(numbers(words), bits)[:, :size_in]
+        lifted = order.in_runs(codes(numbers(words), bits)[:, :size_in])
         if zeros is None:
             return signed(lifted, bits), read_scales()
-        points = codes(numbers(zeros).T, bits)[:, :size_out].T[:, order]
+        points = codes(numbers(zeros).T, bits)[:, :size_out].T[:, order.groups]
         return lifted.astype(ml_dtypes.uint4), read_scales(), points.astype(ml_dtypes.uint4)
 
     assert width == words.shape[1]
@@ -254,6 +253,7 @@ def _packed(module: Module, scheme: _Scheme) -> QuantizedWeight:
         scales_stored=scales.stored,
         num_bytes=module.num_bytes,
         load=load,
+        row_scales=order.row_scales,
     )
 
 

@@ -2,7 +2,7 @@
 
 `qweight` int32 `[in / n, out]` holds n numbers of consecutive inputs in a word, lowest bits first; `scales` `[groups, out]`;
 `qzeros` int32 `[groups, out / n]` holds zero points, less one in format v1 (`gptq`), as they are in `gptq_v2`; `g_idx` `[in]`
-names the group of each input. A weight is `(q - zero) * scale`.
+names the group of each input, whose rows are put in the order of groups where these are no runs. A weight is `(q - zero) * scale`.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from builder.checkpoint.quantized.modules import (
     quantized_modules,
 )
 from builder.checkpoint.quantized.numbers import Codes, codes, numbers, signed
-from builder.checkpoint.quantized.order import group_order
+from builder.checkpoint.quantized.order import grouping
 from builder.checkpoint.quantized_weight import Parts, QuantizedWeight
 from builder.checkpoint.tensors import FLOATS, Tensor
 from builder.checkpoint.weights import HEAD
@@ -110,12 +110,12 @@ def _weight(module: Module, form: _Form) -> QuantizedWeight:
     size_in, count = rows * form.together, num_groups(rows * form.together, form.group)
     scales = module.part("scales", FLOATS, (count, size_out))
     zeros = module.part("qzeros", ("I32",), (count, -(-size_out // form.together)))
-    order = group_order(module.maybe("g_idx", ("I32", "I64"), (size_in,)), size_in, form.group)
+    order = grouping(module.maybe("g_idx", ("I32", "I64"), (size_in,)), size_in, form.group)
 
     def load() -> Parts:
-        lifted = codes(numbers(words).T, form.bits)
-        points = _zeros(zeros, form)[:, :size_out].T[:, order]
-        factors = np.ascontiguousarray(numbers(scales).T[:, order])
+        lifted = order.in_runs(codes(numbers(words).T, form.bits))
+        points = _zeros(zeros, form)[:, :size_out].T[:, order.groups]
+        factors = np.ascontiguousarray(numbers(scales).T[:, order.groups])
         if not form.symmetric:
             return lifted.astype(ml_dtypes.uint4), factors, points.astype(ml_dtypes.uint4)
         if (points != form.middle).any():
@@ -132,6 +132,7 @@ def _weight(module: Module, form: _Form) -> QuantizedWeight:
         scales_stored=scales.stored,
         num_bytes=module.num_bytes,
         load=load,
+        row_scales=order.row_scales,
     )
 
 

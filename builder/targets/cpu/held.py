@@ -1,11 +1,11 @@
 """Read the weights of a cpu engine back: its plan says how each lies in its file, and joined names what lies in one.
 
 Matrices of one input lie one after another, gate and up alternate by 16 outputs; vectors that belong to them likewise. The rows
-that a matrix is multiplied with lie in a buffer, which has their fixed scale; what writes it has what they are multiplied with first.
+that a matrix is multiplied with lie in a buffer, which has their fixed scale; what writes it has their order, and what they are multiplied with first.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import ml_dtypes
 import numpy as np
@@ -82,10 +82,13 @@ def _rows_of_weights(
     writers: dict[int, Operation] = {}
     for operation in operations:
         if operation.code == Code.LINEAR:
-            writer, scale = writers[operation.input], buffers[operation.input].scale
-            has_factors = writer.code == Code.QUANTIZE and writer.weight != plan.NOTHING
-            factors = _floats(raw[writer.weight]) if has_factors else None
-            found[operation.weight] = RowScales(_number(scale) if scale else None, factors)
+            scale, rows = buffers[operation.input].scale, RowScales()
+            writer = writers[operation.input]
+            if writer.code == Code.QUANTIZE:
+                rows = RowScales(
+                    factors=_floats(raw, writer.weight), order=_order(raw, writer.extra)
+                )
+            found[operation.weight] = replace(rows, fixed=_number(scale) if scale else None)
         if operation.output != plan.NOTHING:
             writers[operation.output] = operation
     return found
@@ -95,13 +98,23 @@ def _number(value: float) -> Callable[[], Float32]:
     return lambda: np.array(value, np.float32)
 
 
-def _floats(raw: Callable[[], Bytes]) -> Callable[[], Float32]:
-    return lambda: raw().view(np.float32)
+def _floats(raw: Sequence[Callable[[], Bytes]], index: int) -> Callable[[], Float32] | None:
+    return None if index == plan.NOTHING else lambda: raw[index]().view(np.float32)
+
+
+def _order(
+    raw: Sequence[Callable[[], Bytes]], index: int
+) -> Callable[[], NDArray[np.int64]] | None:
+    return None if index == plan.NOTHING else lambda: raw[index]().view("<i4").astype(np.int64)
 
 
 def _without_padding(rows: RowScales, shape: Shape) -> RowScales:
-    read = rows.factors
-    return rows if read is None else RowScales(rows.fixed, lambda: read()[: shape[1]])
+    factors, order = rows.factors, rows.order
+    return RowScales(
+        rows.fixed,
+        None if factors is None else lambda: factors()[: shape[1]],
+        None if order is None else lambda: order()[: shape[1]],
+    )
 
 
 def _held(stored: _Stored, shapes: Mapping[str, Shape], engine: EngineRecord) -> list[HeldWeight]:

@@ -239,7 +239,7 @@ class Lowering:
     @contextmanager
     def _writing(self, value: ir.Value, wanted: Wanted, *, fits: bool, size: int) -> Iterator[int]:
         """Give the buffer that rows of a value are written to; where they don't fit, round them behind."""
-        if fits and wanted.factors is None:
+        if fits and wanted.is_direct:
             yield self._buffers.new(value, wanted.buffer)
             return
         kind = wanted.buffer.rows
@@ -249,6 +249,8 @@ class Lowering:
         operation = Operation(Code.QUANTIZE, kind, rows, out, size_in=size)
         if wanted.factors is not None:
             operation = replace(operation, weight=self.weights.vector(wanted.factors, size))
+        if wanted.order is not None:
+            operation = replace(operation, extra=self.weights.order(wanted.order, size))
         self._emit(operation)
         self._buffers.give_back(rows)
 

@@ -140,7 +140,7 @@ class Operation:
     weight: int = NOTHING
     bias: int = NOTHING
     extra: int = NOTHING
-    """Weight with the cosines of a rope; the next weight holds the sines."""
+    """Weight with the cosines of a rope; the next weight holds the sines. Of QUANTIZE: the order of a row's numbers, int32."""
     epilogue: Epilogue = Epilogue.NONE
     layer: int = 0
     size_in: int = 0

@@ -18,6 +18,13 @@ class Wanted:
     buffer: Buffer
     factors: ir.Value | None
     """Numbers `[in]` that rows are multiplied with before they are rounded."""
+    order: ir.Value | None
+    """Which of its numbers `[in]` a row consists of, before that."""
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether rows may be written as they are computed."""
+        return self.factors is None and self.order is None
 
 
 def wanted_by_readers(value: ir.Value, rows: Rows) -> Wanted:
@@ -28,11 +35,11 @@ def wanted_by_readers(value: ir.Value, rows: Rows) -> Wanted:
     """
     gemms = [reader for reader in readers(value) if reader.op_type == "Gemm"]
     matrices = [reading.multiplied(gemm) for gemm in gemms]
-    asked = {(*m.activations, m.padded_in, m.rounding.factors) for m in matrices}
+    asked = {(*m.activations, m.padded_in, m.rounding.factors, m.rounding.order) for m in matrices}
     if len(asked) != 1 or len(matrices) < len(list(readers(value))):
-        raise UnsupportedError("target cpu can't give one value in two precisions")
-    form, group, scale, width, factors = asked.pop()
-    return Wanted(Buffer(rows, form, padded(width, PANEL), group, scale), factors)
+        raise UnsupportedError("target cpu can't give one value in two precisions or orders")
+    form, group, scale, width, factors, order = asked.pop()
+    return Wanted(Buffer(rows, form, padded(width, PANEL), group, scale), factors, order)
 
 
 def floats(rows: Rows, size: int) -> Buffer:

@@ -1,5 +1,6 @@
 """The weights of a plan, each named by its index; a weight that several operations read is there once."""
 
+import numpy as np
 import onnx_ir as ir
 
 from builder.errors import UnsupportedError
@@ -26,6 +27,16 @@ class WeightTable:
         """Give the index of a vector of `size` float32 numbers."""
         read = packing.pack_vector(str(value.name), size, lambda: reading.numbers(value))
         return self.place(read)
+
+    def order(self, value: ir.Value, size: int) -> int:
+        """Give the index of an order of `size` numbers, int32 in the bits of a vector; those that are padded stay in place."""
+
+        def read() -> packing.Float32:
+            found, given = np.arange(size, dtype=np.int32), reading.numbers(value)
+            found[: len(given)] = given
+            return found.view(np.float32)
+
+        return self.place(packing.pack_vector(str(value.name), size, read))
 
     def rope(self, cosines: ir.Value, sines: ir.Value) -> int:
         """Give the index of a table of cosines; that of their sines follows."""

@@ -73,6 +73,7 @@ STORED = {
     ir.DataType.BFLOAT16: "BF16",
     ir.DataType.UINT8: "U8",
     ir.DataType.INT8: "I8",
+    ir.DataType.INT64: "I64",
     ir.DataType.FLOAT8E4M3FN: "F8_E4M3",
     ir.DataType.FLOAT8E8M0: "F8_E8M0",
 }

@@ -15,6 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from builder.artifact.manifest import EngineRecord
 from builder.artifact.store import Artifact
@@ -25,7 +26,7 @@ from builder.checkpoint.sources.safetensors_file import read_safetensors
 from builder.checkpoint.tensors import Tensor
 from builder.errors import ArtifactError
 from builder.graph.passes.lower_quantized_linear import OFFSET
-from builder.graph.patterns import VIEWS, factors_of, operand
+from builder.graph.patterns import VIEWS, factors_of, operand, order_of
 from builder.quant import FORMATS, int4, int8, is_emulated
 from builder.quant.groups import Parts
 from builder.quant.plan import BFLOAT16, FLOAT32
@@ -126,14 +127,23 @@ def _rows_of_weights(graph: ir.Graph, stored: Mapping[str, Tensor]) -> dict[str,
 def _rows_of(rows: ir.Value, stored: Mapping[str, Tensor]) -> RowScales:
     fixed: ir.Value | None = None
     factors: ir.Value | None = None
-    while (node := rows.producer()) is not None and node.op_type in ROUNDING:
+    order: ir.Value | None = None
+    while (node := rows.producer()) is not None and order is None:
+        order = order_of(node)
+        if order is None and node.op_type not in ROUNDING:
+            break
         fixed = _scale_of(node) if fixed is None else fixed
         factors = factors_of(node) if factors is None else factors
         rows = operand(node, 0)
     return RowScales(
         None if fixed is None else stored[str(fixed.name)].read,
         None if factors is None else stored[str(factors.name)].read,
+        None if order is None else _integers(stored[str(order.name)]),
     )
+
+
+def _integers(tensor: Tensor) -> Callable[[], NDArray[np.int64]]:
+    return lambda: numbers(tensor)
 
 
 def _scale_of(node: ir.Node) -> ir.Value | None:

@@ -44,15 +44,18 @@ static int32_t rows_num_units(const forerun::Step& step, const forerun::Operatio
   return units_of_rows(step.num_rows(op.rows));
 }
 
-// Rounds rows, each number times its factor where there are any.
+// Rounds rows, their numbers in another order and each times its factor where there are any.
 static void quantize_run(const forerun::Step& step, const forerun::Operation& op, int32_t unit, char* scratch) {
   const auto &in = step.buffers[op.in], &out = step.buffers[op.out];
   const float* factors = op.weight == forerun::NOTHING ? nullptr : (const float*)step.weight(op.weight);
+  const int32_t* order = op.extra == forerun::NOTHING ? nullptr : (const int32_t*)step.weight(op.extra);
   float* values = (float*)scratch;
   memset(values, 0, sizeof(float) * out.spec.width);
   const int32_t last = step.num_rows(op.rows), begin = unit * ROWS_PER_UNIT;
   for (int32_t row = begin; row < last && row < begin + ROWS_PER_UNIT; row++) {
-    memcpy(values, in.data + row * in.row_bytes, sizeof(float) * op.size_in);
+    const auto* from = (const float*)(in.data + row * in.row_bytes);
+    if (!order) memcpy(values, from, sizeof(float) * op.size_in);
+    for (int32_t i = 0; order && i < op.size_in; i++) values[i] = from[order[i]];
     for (int32_t i = 0; factors && i < op.size_in; i += LANES) store(values + i, load(values + i) * load(factors + i));
     write_row(out, row, values);
   }

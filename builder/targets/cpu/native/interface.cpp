@@ -43,7 +43,7 @@ FORERUN_EXPORT int32_t forerun_open(
     const forerun::Build* build = forerun::find_build(build_name);
     if (!build) throw forerun::Failure{Cause::build, names_of_builds()};
     forerun::Plan plan;
-    const std::string problem = forerun::read_plan(plan_bytes, num_plan_bytes, num_weights_bytes, &plan);
+    const std::string problem = forerun::read_plan(plan_bytes, num_plan_bytes, weights, num_weights_bytes, &plan);
     if (!problem.empty()) throw forerun::Failure{Cause::plan, problem};
     *engine = new forerun::Engine(plan, weights, *limits, *build);
     return (int32_t)Cause::none;

@@ -148,7 +148,13 @@ struct Checker {
   bool quantize() const {
     return has_rows(op.in, op.rows) && has_rows(op.out, op.rows) && op.size_in > 0 && is_float(op.in, op.size_in) &&
            in_range(buffer(op.out).width, op.size_in, MAX_SCRATCH_WIDTH) &&
-           (op.weight == NOTHING || is_vector(op.weight, up(op.size_in, 16)));
+           (op.weight == NOTHING || is_vector(op.weight, up(op.size_in, 16))) && (op.extra == NOTHING || is_vector(op.extra, op.size_in));
+  }
+  // Whether each number of a row is taken from one that the row has.
+  bool has_order_within_rows(const char* weights) const {
+    if (op.code != (int32_t)OpCode::quantize || op.extra == NOTHING) return true;
+    const auto* order = (const int32_t*)(weights + weight(op.extra).offset);
+    return std::all_of(order, order + op.size_in, [this](int32_t index) { return in_range(index, 0, op.size_in - 1); });
   }
   bool is_right() const {
     if (!in_range(op.rows, 0, 1)) return false;
@@ -215,7 +221,7 @@ int64_t panel_weight_bytes(const WeightSpec& weight) {
   return panels * (8 * (int64_t)weight.size_in + scales + (weight.form == (int32_t)Form::uint4 ? up(16 * groups, 64) : 0));
 }
 
-std::string read_plan(const char* bytes, int64_t num_bytes, int64_t weights_bytes, Plan* plan) {
+std::string read_plan(const char* bytes, int64_t num_bytes, const char* weights, int64_t weights_bytes, Plan* plan) {
   const auto* header = (const PlanHeader*)bytes;
   if (num_bytes < (int64_t)sizeof(PlanHeader) || memcmp(header->magic, MAGIC, 8)) return "it is not a plan";
   if (header->version != PLAN_VERSION)
@@ -235,8 +241,10 @@ std::string read_plan(const char* bytes, int64_t num_bytes, int64_t weights_byte
     if (!is_right(plan->buffers[i])) return "buffer " + std::to_string(i) + " can't be right";
   for (int32_t i = 0; i < header->num_weights; i++)
     if (!is_right(plan->weights[i], weights_bytes)) return "weight " + std::to_string(i) + " can't be right";
-  for (int32_t i = 0; i < header->num_operations; i++)
-    if (!Checker{*plan, plan->operations[i]}.is_right()) return "operation " + std::to_string(i) + " can't be right";
+  for (int32_t i = 0; i < header->num_operations; i++) {
+    const Checker checker{*plan, plan->operations[i]};
+    if (!checker.is_right() || !checker.has_order_within_rows(weights)) return "operation " + std::to_string(i) + " can't be right";
+  }
   return "";
 }
 

@@ -27,8 +27,8 @@ struct Plan {
   const Operation* operations = nullptr;
 };
 
-// Gives what is wrong with a plan, or an empty text and the plan.
-std::string read_plan(const char* bytes, int64_t num_bytes, int64_t weights_bytes, Plan* plan);
+// Gives what is wrong with a plan, or an empty text and the plan. Of its weights only the orders of rows are read.
+std::string read_plan(const char* bytes, int64_t num_bytes, const char* weights, int64_t weights_bytes, Plan* plan);
 
 // Positions that the rotary tables of all layers hold; 1 << 30 where no layer has one.
 int64_t num_positions_of(const Plan& plan);

@@ -161,14 +161,14 @@ def test_a_weight_that_is_there_twice_is_refused(tmp_path: Path) -> None:
         open_checkpoint(str(tmp_path))
 
 
-def test_groups_in_the_order_of_activations_are_refused_with_the_remedy(tmp_path: Path) -> None:
-    def shuffled(size_in: int) -> Any:
-        return np.random.default_rng(size_in).permutation(np.arange(size_in) // 32)
+def test_groups_of_unequal_sizes_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    def unequal(size_in: int) -> Any:
+        return np.where(np.arange(size_in) < 30, 0, 1)
 
     for number, write in enumerate((write_gptq, write_packed)):
-        write(tmp_path / str(number), order=shuffled)
+        write(tmp_path / str(number), order=unequal, intermediate_size=64)
         with pytest.raises(
-            UnsupportedError, match=r"g_idx: its groups are no runs.*desc_act false"
+            UnsupportedError, match=r"g_idx: its groups are not of 32 inputs each.*desc_act false"
         ):
             open_checkpoint(str(tmp_path / str(number)))
 

@@ -34,7 +34,7 @@ WIDTH = 160
 """Numbers per row: whole groups of 16 and of 32, but not of 48 or 128."""
 GIVEN, WRITTEN, WIDE, LOGITS = range(4)
 """Buffers."""
-TABLE, DIAGONAL, SAME, IDENTITY, FACTORS = range(5)
+TABLE, DIAGONAL, SAME, IDENTITY, FACTORS, ORDER = range(6)
 """Weights."""
 FLOATS = Buffer(Rows.TOKENS, Form.FLOAT32, WIDTH)
 Float32 = NDArray[np.float32]
@@ -76,6 +76,7 @@ class RowPlan:
     written: Buffer
     writer: Operation = QUANTIZE
     factors: Float32 | None = None
+    order: NDArray[np.int32] | None = None
     shift: int = 50
     """What passes the norm unchanged lies below `2**(shift - 14)`, with all its bits above `2**(shift - 149)`."""
 
@@ -103,6 +104,8 @@ class RowPlan:
         writer = dataclasses.replace(self.writer, eps=eps)
         if self.factors is not None:
             writer = dataclasses.replace(writer, weight=FACTORS)
+        if self.order is not None:
+            writer = dataclasses.replace(writer, extra=ORDER)
         widened = Operation(
             Code.LINEAR,
             input=WRITTEN,
@@ -132,6 +135,7 @@ class RowPlan:
         scales = np.ones((WIDTH, WIDTH // group if group else 0), np.float32)
         same = np.full(WIDTH, 2.0**self.shift, np.float32)
         factors = np.ones(WIDTH, np.float32) if self.factors is None else self.factors
+        order = np.arange(WIDTH, dtype=np.int32) if self.order is None else self.order
         parts: list[tuple[Form, int, Any]] = [
             (Form.FLOAT32, 0, panels.to_panels(Form.FLOAT32, 0, (table,))),
             (
@@ -142,10 +146,11 @@ class RowPlan:
             (Form.FLOAT32, 0, same.view(np.uint8)),
             (Form.FLOAT32, 0, panels.to_panels(Form.FLOAT32, 0, (identity,))),
             (Form.FLOAT32, 0, factors.view(np.uint8)),
+            (Form.FLOAT32, 0, order.view(np.uint8)),
         ]
         ranges, data = [], b""
         for index, (form, group, content) in enumerate(parts):
-            size_out = 1 if index in (SAME, FACTORS) else WIDTH
+            size_out = 1 if index in (SAME, FACTORS, ORDER) else WIDTH
             ranges.append(WeightRange(len(data), len(content), form, group, size_out, WIDTH))
             data += content.tobytes() + bytes(-len(content) % 64)
         return ranges, data

@@ -224,6 +224,35 @@ def test_rows_that_are_rounded_as_a_whole_are_written_by_no_epilogue(
         rounded(built, "")
 
 
+def test_rows_are_put_in_an_order_before_their_factors(
+    plain: Artifact, tmp_path: Path, build: str
+) -> None:
+    random = np.random.default_rng(3)
+    order = random.permutation(WIDTH).astype(np.int32)
+    factors = random.uniform(0.5, 2, WIDTH).astype(np.float32)
+    plan = RowPlan(drawn(), ROUNDINGS["int8"][0], factors=factors, order=order)
+    got = rounded(plan.artifact(plain, tmp_path), build)
+    np.testing.assert_array_equal(got, expected("int8", drawn()[:, order] * factors))
+
+
+@pytest.mark.parametrize("index", [-1, WIDTH, 1 << 30])
+def test_an_order_that_leaves_the_row_is_refused(
+    plain: Artifact, tmp_path: Path, index: int
+) -> None:
+    order = np.arange(WIDTH, dtype=np.int32)
+    order[-1] = index
+    built = RowPlan(drawn(), ROUNDINGS["int8"][0], order=order).artifact(plain, tmp_path)
+    with pytest.raises(ArtifactError, match="operation 1 can't be right"):
+        rounded(built, "")
+
+
+def test_an_order_of_too_few_numbers_is_refused(plain: Artifact, tmp_path: Path) -> None:
+    order = np.arange(WIDTH - 16, dtype=np.int32)
+    built = RowPlan(drawn(), ROUNDINGS["int8"][0], order=order).artifact(plain, tmp_path)
+    with pytest.raises(ArtifactError, match="operation 1 can't be right"):
+        rounded(built, "")
+
+
 @pytest.mark.parametrize("factors", [np.ones(WIDTH - 16, np.float32), np.zeros(0, np.float32)])
 def test_factors_of_too_few_numbers_are_refused(
     plain: Artifact, tmp_path: Path, factors: Float32
