@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from builder.artifact.config import ELEMENT_BYTES, KVGeometry, Limits, ModelConfig
+from builder.checkpoint.groups import CHANNEL
 from builder.errors import UserError
 from builder.quant import FORMATS, is_emulated
 from builder.quant.plan import Precision
@@ -126,9 +127,7 @@ def estimate(
     table = _padded(config.vocab_size, PANELS.get(target, 1)) * _padded(
         config.hidden_size, ends.group or 1
     )
-    per_weight, per_head = (
-        _weight_bytes(one, target, config.hidden_size) for one in (precision, ends)
-    )
+    per_weight, per_head = (_weight_bytes(one, target) for one in (precision, ends))
     shares = config.tied_head and not is_rotated
     tables, rest = table if shares else 2 * table, _count_rest(config)
     rope_bytes = 4 * limits.max_seq_len * config.head_dim
@@ -142,23 +141,27 @@ def estimate(
     )
 
 
-def _weight_bytes(precision: Precision, target: str, size_in: int) -> float:
-    """Give the bytes of a weight, its share of a scale included, which goes with `size_in` weights where it is an output's."""
+def _weight_bytes(precision: Precision, target: str) -> float:
+    """Give the bytes of a weight, its share of its group's scale included."""
     if precision.name not in FORMATS:
         return ELEMENT_BYTES[precision.name]
     rules = FORMATS[precision.name]
     scale = SCALE_BYTES.get(target, 4) + rules.HAS_ZERO_POINTS
     if is_emulated(precision.name, target):  # whose scales are stored exactly
         scale = ELEMENT_SCALE_BYTES[rules.SCALE]
-    per_group: float = scale / (precision.group or size_in)
+    per_group: float = scale / precision.group if precision.group else 0
     return per_group + float(rules.BITS) / 8
 
 
 def _output_bytes(precision: Precision, target: str) -> int:
     """Give the bytes of an output that are shared by no groups: a scale of the whole row, or a factor of its scales."""
-    if not is_emulated(precision.name, target):
+    if precision.name not in FORMATS:
         return 0
-    return 4 if FORMATS[precision.name].SCALE in ("FLOAT", "FLOAT8E4M3FN") else 0
+    emulates = is_emulated(precision.name, target)
+    if precision.group == CHANNEL:
+        return 4 if emulates else SCALE_BYTES.get(target, 4)
+    has_factor = FORMATS[precision.name].SCALE == "FLOAT8E4M3FN" and target in PANELS
+    return 4 if emulates and has_factor else 0
 
 
 def _count_linear(config: ModelConfig, group: int, target: str) -> int:

@@ -33,7 +33,7 @@ def run(function: ir.Function, *given: np.ndarray, **attributes: int) -> np.ndar
     graph = ir.Graph(inputs, [y], nodes=emit.nodes, opset_imports=imports, name="one_call")
     proto = ir.to_proto(ir.Model(graph, ir_version=IR_VERSION, functions=[function]))
     onnx.checker.check_model(proto, full_check=True)
-    feeds = {str(value.name): part for value, part in zip(inputs, given, strict=True)}
+    feeds = {str(value.name): np.asarray(part) for value, part in zip(inputs, given, strict=True)}
     (got,) = ort.InferenceSession(proto.SerializeToString()).run(None, feeds)
     return np.asarray(got)
 

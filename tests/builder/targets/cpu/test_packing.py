@@ -75,16 +75,16 @@ def test_4_bit_panels_hold_the_numbers_of_the_format(
 @pytest.mark.parametrize(
     ("form", "group", "expected"),
     [
-        (Form.FLOAT32, 0, (Form.FLOAT32, 0)),
-        (Form.BFLOAT16, 0, (Form.BFLOAT16, 0)),
-        (Form.INT8, 32, (Form.INT8, 32)),
-        (Form.INT4, 64, (Form.INT8, 64)),
-        (Form.UINT4, 128, (Form.INT8, 64)),
-        (Form.INT8, 576, (Form.INT8, 64)),
+        (Form.FLOAT32, 0, (Form.FLOAT32, 0, 0.0)),
+        (Form.BFLOAT16, 0, (Form.BFLOAT16, 0, 0.0)),
+        (Form.INT8, 32, (Form.INT8, 32, 0.0)),
+        (Form.INT4, 64, (Form.INT8, 64, 0.0)),
+        (Form.UINT4, 128, (Form.INT8, 64, 0.0)),
+        (Form.INT8, 576, (Form.INT8, 64, 0.0)),
     ],
 )
 def test_activations_share_a_scale_by_groups_of_at_most_64(
-    form: Form, group: int, expected: tuple[Form, int]
+    form: Form, group: int, expected: tuple[Form, int, float]
 ) -> None:
     matrix = Matrix("w", form, group, 16, 576, lambda: (floats(16, 576),))
     assert matrix.activations == expected

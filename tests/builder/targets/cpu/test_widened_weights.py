@@ -194,6 +194,6 @@ def test_an_embedding_table_of_e4m3_is_refused_by_name(
 ) -> None:
     monkeypatch.setattr(fp8_weight_only, "HEAD", fp8_weight_only.NAME)
     model = tiny_llama(tmp_path / "model")
-    named = r"can't look up tokens in model\.embed_tokens\.weight, which is fp8-weight-only"
+    named = r"can't look up tokens in model\.embed_tokens\.weight, which is float8e4m3fn"
     with pytest.raises(UnsupportedError, match=named):
         compile_model(model, tmp_path / "built", quant=fp8_weight_only.NAME)
