@@ -1,4 +1,4 @@
-"""Environments of other engines: one folder each, made once, and made again only where its recipe changed."""
+"""Environments of other programs: one folder each, made once, and made again only where its recipe changed."""
 
 import hashlib
 import shutil
