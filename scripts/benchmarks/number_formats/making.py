@@ -2,10 +2,8 @@
 
 import json
 import math
-import os
 import subprocess
 import sys
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -88,15 +86,11 @@ def cost_of(command: list[str]) -> Cost:
     Raises:
         CalledProcessError: it failed.
     """
-    start = time.perf_counter()
-    with subprocess.Popen(command, cwd=HERE, stdout=subprocess.DEVNULL) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
-    wall = time.perf_counter() - start
-    cpu = usage.ru_utime + usage.ru_stime
-    return Cost(round(wall, 2), round(cpu, 2), usage.ru_maxrss * 1024)
+    measured = [sys.executable, "-m", "number_formats.measuring", *command]
+    found = subprocess.run(measured, cwd=HERE, stdout=subprocess.PIPE, check=False)
+    if found.returncode:
+        raise subprocess.CalledProcessError(found.returncode, command)
+    return Cost(**json.loads(found.stdout))
 
 
 def num_weights(model: Path) -> int:
