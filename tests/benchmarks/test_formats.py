@@ -145,6 +145,7 @@ def test_modelopts_model_without_a_calibration_rounds_the_weights_that_it_was_gi
     assert 0 < np.linalg.norm(found - wanted) < 0.1 * np.linalg.norm(wanted)
 
 
+@pytest.mark.slow  # calibrates and compiles in processes of their own
 @pytest.mark.parametrize("name", ["fp8", "int8-smoothquant"])
 def test_modelopts_model_of_a_calibrated_checkpoint_says_what_the_artifact_says(
     tmp_path: Path, name: str

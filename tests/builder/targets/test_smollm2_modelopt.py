@@ -5,6 +5,7 @@ logits of the same numbers, summed in another order, differ by several percent, 
 the bounds of a sum is each layer, given the rows that modelopt's model gives it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,11 @@ from builder.checkpoint.tensors import Checkpoint
 from builder.gate.text import own_text
 from builder.limits import LimitOptions
 from builder.pipeline import CompileRequest
+from builder.quant.balance import balanced
 from builder.quant.calibration.model import torch_model
 from builder.targets import open_executor
 from builder.targets.cpu import panels
-from builder.targets.cpu.panels import Form
+from builder.targets.cpu.plan import Form
 from plugins.quantize import reference
 from tests.built import Reports
 from tests.modelopt_model import Product, logits_of, products_of, quantized_model
@@ -38,11 +40,12 @@ pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 Float32 = NDArray[np.float32]
 
-CONFIGS = ("FP8_DEFAULT_CFG", "NVFP4_DEFAULT_CFG", "INT8_SMOOTHQUANT_CFG")
-LAYER = 1e-5
-"""Most relative error of a layer's results: a sum of 1,536 float32 products in another order."""
-KEPT = 1e-3
-"""The same of target cpu, which keeps 11 bits of int8's scales."""
+CONFIGS = {"FP8_DEFAULT_CFG": 1e-2, "NVFP4_DEFAULT_CFG": 1e-2, "INT8_SMOOTHQUANT_CFG": 1e-3}
+"""Most relative error of a layer's results, with one flip among its rows; half of the layers have none."""
+EXACT = 1e-5
+"""Of layers without a flip: sums of float32 products in another order."""
+KEPT, MOST_KEPT = 1e-3, 1e-2
+"""Of half of target cpu's int8 layers and of all: it keeps 11 bits of scales, and rows end at -127 where modelopt's go to -128."""
 NOISE = 2.0
 """What logits may differ by, in what modelopt's own differ by when sums are exact."""
 LENGTH = 64
@@ -53,6 +56,8 @@ TEXTS = own_text().passages
 class Quantized:
     """What modelopt made, and says."""
 
+    bound: float
+    """Of a layer."""
     model: Any
     checkpoint: Checkpoint
     asked: NDArray[np.int64]
@@ -78,6 +83,7 @@ def quantized(
     folder = tmp_path_factory.mktemp("exported")
     model = quantized_model(source, request.param, folder, calibrating=calibrating)
     return Quantized(
+        CONFIGS[request.param],
         model,
         with_weights_of(original, folder),
         asked,
@@ -90,47 +96,59 @@ def relative(found: Float32, wanted: Float32) -> float:
     return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
 
 
-def rounded(weight: QuantizedWeight, rows: Float32) -> Float32:
-    """Round rows by the reference of our kernels, with the scales of a checkpoint."""
+def rounded(weight: QuantizedWeight, rows: Float32, least: int) -> Float32:
+    """Round rows by the reference of our kernels, with the scales of a checkpoint; int8 no lower than `least`."""
     scales = weight.row_scales
     assert scales.fixed is not None
-    fixed = float(scales.fixed().reshape(()))
+    fixed = np.float32(scales.fixed().reshape(()))
     if scales.factors is not None:
         rows = rows * scales.factors()
     if weight.rows == kinds.SIXTEEN:
-        return reference.quantize_fp4(rows, fixed)
+        return reference.quantize_fp4(rows, float(fixed))
     if weight.format == "fp8":
-        return reference.quantize_fp8(rows, fixed)
-    numbers, _ = reference.quantize_fixed(rows, rows.shape[1], fixed)
-    return numbers * np.float32(fixed)
+        return reference.quantize_fp8(rows, float(fixed))
+    return np.rint(np.clip(rows / fixed, least, 127)) * fixed
 
 
 def kept_by_cpu(weight: QuantizedWeight) -> Float32:
     """Give the weight `[out, in]` with scales as panels of target cpu hold them."""
     if weight.format != "int8":
         return weight.dequantize()
-    numbers, scales = weight.read()
+    read, scales_of_rows = balanced(weight)
+    assert scales_of_rows.fixed is not None
+    assert weight.row_scales.fixed is not None
+    moved = scales_of_rows.fixed() / weight.row_scales.fixed()
+    numbers, scales = read()
     group = 64
     spread = scales.repeat(weight.shape[1] // group, axis=1)
     panels_of = panels.to_panels(Form.INT8, group, (numbers, spread))
     numbers, scales = panels.from_panels(Form.INT8, group, panels_of, *weight.shape)
-    return numbers * scales.repeat(group, axis=1)
+    return numbers * (scales * moved).repeat(group, axis=1)
+
+
+def errors_of_layers(
+    quantized: Quantized, weight_of: Callable[[QuantizedWeight], Float32], least: int
+) -> list[float]:
+    """Give the relative error of each layer's results, given the rows that modelopt's model gives it."""
+    found = []
+    for name, weight in quantized.checkpoint.quantized.items():
+        product = quantized.products[name]
+        results = rounded(weight, product.rows, least) @ weight_of(weight).T
+        found.append(relative(results, product.results))
+    return found
 
 
 def test_every_layer_gives_what_modelopts_gives_for_the_same_rows(quantized: Quantized) -> None:
-    weights = quantized.checkpoint.quantized
-    assert len(weights) == 7 * 30
-    for name, weight in weights.items():
-        product = quantized.products[name]
-        found = rounded(weight, product.rows) @ weight.dequantize().T
-        assert relative(found, product.results) < LAYER, name
+    errors = errors_of_layers(quantized, QuantizedWeight.dequantize, -128)
+    assert len(errors) == 7 * 30
+    assert max(errors) < quantized.bound
+    assert np.median(errors) < EXACT
 
 
-def test_target_cpu_keeps_of_every_layer_what_modelopt_says(quantized: Quantized) -> None:
-    for name, weight in quantized.checkpoint.quantized.items():
-        product = quantized.products[name]
-        found = rounded(weight, product.rows) @ kept_by_cpu(weight).T
-        assert relative(found, product.results) < KEPT, name
+def test_what_target_cpu_keeps_of_a_layer_gives_nearly_the_same(quantized: Quantized) -> None:
+    errors = errors_of_layers(quantized, kept_by_cpu, -127)
+    assert max(errors) < MOST_KEPT
+    assert np.median(errors) < KEPT
 
 
 def exact_linear(rows: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> torch.Tensor:
