@@ -15,6 +15,7 @@ from builder.checkpoint.tensors import FLOATS, Checkpoint
 from builder.checkpoint.weights import EMBEDDING, HEAD
 from builder.errors import UnsupportedError
 from builder.graph.graph import Graph
+from builder.quant.balance import balanced
 from builder.quant.groups import Parts
 from builder.quant.plan import (
     BFLOAT16,
@@ -157,8 +158,8 @@ def plan_imported(graph: Graph, checkpoint: Checkpoint, groups_of: GroupsOf) -> 
             continue
         own = Precision(format_of(weight, checkpoint.method), weight.group)
         layers[name] = regrouped(own, groups_of(own.name), name)
-        parts[name] = _parts_of(weight, layers[name].group)
-        rows[name] = weight.row_scales
+        read, rows[name] = balanced(weight)
+        parts[name] = _parts_of(weight, read, layers[name].group)
     narrow = {name: precision for name, precision in layers.items() if precision.name != FLOAT32}
     return QuantPlan(
         f"{found.label} as in the checkpoint ({checkpoint.method})", narrow, parts, rows
@@ -197,11 +198,13 @@ def block_notes(checkpoint: Checkpoint, asked: Precision) -> list[str]:
     ]
 
 
-def _parts_of(weight: QuantizedWeight, group: int) -> Callable[[], Parts]:
-    """Read parts with the scales and zero points of smaller groups repeated."""
+def _parts_of(
+    weight: QuantizedWeight, read_parts: Callable[[], Parts], group: int
+) -> Callable[[], Parts]:
+    """Read parts of a weight with the scales and zero points of smaller groups repeated."""
 
     def read() -> Parts:
-        numbers, *rest = weight.read()
+        numbers, *rest = read_parts()
         if group == weight.group:
             return numbers, *rest
         count = num_groups(weight.shape[1], group)

@@ -1,8 +1,10 @@
 """What engines say of each token of a text when they are given all before it: its log-likelihood, and their own choice."""
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +21,8 @@ from builder.targets import open_executor
 from likelihood.text import Tokens
 
 Float32 = NDArray[np.float32]
+Reader = Callable[[Tokens], Iterable[Float32]]
+"""Gives the logits `[rows, V]` of all tokens of a chunk, in order, in pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +35,8 @@ class Reading:
     """`[chunks, chunk - 1]` likeliest tokens."""
 
 
-def read_all(name: str, chunks: Tokens, read: Callable[[Tokens], Iterable[Float32]]) -> Reading:
-    """Have an engine read every chunk; `read` gives logits `[rows, V]` in pieces, in order, of all tokens of one."""
+def read_all(name: str, chunks: Tokens, read: Reader) -> Reading:
+    """Have an engine read every chunk."""
     found: list[tuple[Float32, Tokens]] = []
     for chunk in track(chunks, name, console=Console(stderr=True)):
         place = 0
@@ -47,32 +51,43 @@ def read_all(name: str, chunks: Tokens, read: Callable[[Tokens], Iterable[Float3
 
 def read_reference(checkpoint: Path, chunks: Tokens) -> Reading:
     """Read with transformers in float32."""
-    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
-    model.eval()  # type: ignore[no-untyped-call]
+    model: Any = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    return read_all("reference", chunks, torch_reader(model.eval()))
+
+
+def read_artifact(root: Path, chunks: Tokens, threads: int) -> Reading:
+    """Read with the executor of an artifact."""
+    with artifact_reader(root, threads) as read:
+        return read_all(root.resolve().name, chunks, read)
+
+
+def read_llama_cpp(library: Path, gguf: Path, chunks: Tokens, threads: int) -> Reading:
+    """Read with llama.cpp."""
+    read = llama_cpp_reader(library, gguf, length=chunks.shape[1], threads=threads)
+    return read_all(gguf.parent.name, chunks, read)
+
+
+def torch_reader(model: Any) -> Reader:
+    """Read with a torch model, a chunk at once."""
 
     def read(chunk: Tokens) -> Iterable[Float32]:
         with torch.inference_mode():
             yield model(torch.from_numpy(chunk[None].astype(np.int64))).logits[0].numpy()
 
-    return read_all("reference", chunks, read)
+    return read
 
 
-def read_artifact(root: Path, chunks: Tokens, threads: int) -> Reading:
+@contextlib.contextmanager
+def artifact_reader(root: Path, threads: int) -> Iterator[Reader]:
     """Read with the executor of an artifact, as many rows a step as may have logits."""
-    executor = open_executor(Artifact(root, read_manifest(root)), threads=threads)
-    num_rows = rows_per_step(executor)
-
-    def read(chunk: Tokens) -> Iterable[Float32]:
-        return read_rows(executor, chunk, num_rows)
-
-    reading = read_all(root.resolve().name, chunks, read)
-    executor.close()
-    return reading
+    with contextlib.closing(
+        open_executor(Artifact(root, read_manifest(root)), threads=threads)
+    ) as executor:
+        yield lambda chunk: read_rows(executor, chunk, rows_per_step(executor))
 
 
-def read_llama_cpp(library: Path, gguf: Path, chunks: Tokens, threads: int) -> Reading:
-    """Read with llama.cpp, a chunk a step."""
-    length = chunks.shape[1]
+def llama_cpp_reader(library: Path, gguf: Path, *, length: int, threads: int) -> Reader:
+    """Read with llama.cpp chunks of at most `length` tokens, a chunk a step."""
     context = Context(
         library, gguf, threads=threads, num_sequences=1, num_tokens=length, max_outputs=length
     )
@@ -81,7 +96,7 @@ def read_llama_cpp(library: Path, gguf: Path, chunks: Tokens, threads: int) -> R
     def read(chunk: Tokens) -> Iterable[Float32]:
         context.forget(0)
         context.step([(token, place, 0, True) for place, token in enumerate(chunk.tolist())])
-        rows = (np.ctypeslib.as_array(context.logits(row), shape) for row in range(length))
+        rows = (np.ctypeslib.as_array(context.logits(row), shape) for row in range(len(chunk)))
         yield np.stack(list(rows))
 
-    return read_all(gguf.parent.name, chunks, read)
+    return read

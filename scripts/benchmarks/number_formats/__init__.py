@@ -1,0 +1,1 @@
+"""What number formats cost and lose: each made once, and read beside modelopt's own model and llama.cpp's formats."""
