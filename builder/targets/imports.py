@@ -21,7 +21,8 @@ def check(checkpoint: Checkpoint, options: TargetOptions) -> Precision | None:
     if found is None:
         refuse_unscaled(options.quant)
     else:
-        refuse_others(found, options.format, options.group, options.dtype)
+        asked = options.format if options.bits is None else options.quant
+        refuse_others(found, asked, options.group, options.dtype)
     return found
 
 

@@ -165,7 +165,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:
     with zipfile.ZipFile(next(tmp_path.glob("forerun-*.whl"))) as wheel:
         names = set(wheel.namelist())
     sources = set(tracked(*(f"{p}/*.py" for p in PACKAGES), *(f"{p}/py.typed" for p in PACKAGES)))
-    sources |= set(tracked("builder/gate/held_out/*"))
+    sources |= set(tracked("builder/gate/held_out/*", "builder/cli/calibration/*.jsonl"))
     metadata = {name for name in names if ".dist-info/" in name}
     assert names - metadata == {*sources, "builder/targets/cpu/libforerun_cpu.so"}
     assert any(name.endswith("licenses/LICENSE") for name in metadata)

@@ -10,7 +10,7 @@ from builder.checkpoint.tensors import Checkpoint
 from builder.errors import UserError
 from builder.quant.calibration.model import stored_dtype
 from builder.quant.calibration.samples import ROW, ROWS
-from builder.quant.recipes import RECIPES
+from builder.quant.recipes import AUTO, RECIPES
 
 LIBRARY_BYTES = 700 << 20
 """torch, transformers and modelopt themselves."""
@@ -19,6 +19,8 @@ SHARD_BYTES = 1 << 30
 """What the export holds of a checkpoint at most while it writes it."""
 ACTIVATIONS = 400
 """Bytes that a batch takes for each token and each number of the widest layer."""
+LOGIT_BYTES = 24
+"""That a search takes for each logit of a row: themselves, in float32, their losses, and gradients of all these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,10 @@ def need(checkpoint: Checkpoint, format_name: str) -> Need:
     rows = ROW * ROWS * width * ACTIVATIONS
     exported = int(count * WEIGHT_BYTES[stored_dtype(checkpoint)])
     fixed = LIBRARY_BYTES + largest + rows + min(SHARD_BYTES, exported)
+    if (
+        format_name == AUTO
+    ):  # gradients of logits, and of the embedding table, which they go back to
+        fixed += ROW * LOGIT_BYTES * max((shape[0] for shape in matrices), default=0) + largest
     return Need(count, each, fixed + int(count * each), exported)
 
 

@@ -8,8 +8,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from builder import pipeline
 from builder.checkpoint.open import open_checkpoint
 from builder.errors import CheckpointError, UnsupportedError
+from builder.pipeline import CompileRequest
+from builder.targets.compiler import TargetOptions
 from tests.built import compile_model
 from tests.quantized import Array, Writer, fp8, nvfp4_bytes
 
@@ -83,3 +86,10 @@ def test_a_layer_of_an_unknown_kind_or_with_an_unknown_field_is_refused(tmp_path
     for alter, said in ((unknown, r"up_proj: quant_algo w3a3 .* supported"), (more, "rotated not")):
         with pytest.raises(UnsupportedError, match=said):
             open_checkpoint(str(write_mixed(tmp_path / said[:3], alter)))
+
+
+def test_formats_are_not_searched_for_in_what_is_quantized_already(tmp_path: Path) -> None:
+    write_mixed(tmp_path)
+    request = CompileRequest(str(tmp_path), options=TargetOptions(quant="auto", bits=6.0))
+    with pytest.raises(UnsupportedError, match="format auto: the checkpoint is quantized already"):
+        pipeline.plan(request)
