@@ -7,15 +7,18 @@ Usage: scripts/bench formats [--model DIR] [--formats NAME,...] [--text FILE ...
 """
 
 import argparse
+import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from likelihood.readings import Reader, artifact_reader, llama_cpp_reader, torch_reader
+from likelihood.text import fingerprint
 from number_formats.catalogue import FORMATS
 from number_formats.judging import Held, cut, hold, judged
 from number_formats.making import MAX_SEQ_LEN, Made, make
@@ -71,10 +74,28 @@ def of_llama_cpp(place: Place, variant: str, held: list[Held], threads: int) -> 
         yield record_of(f"llama.cpp {variant}", read, held, artifact_bytes=size)
 
 
-def records(options: argparse.Namespace, folder: Path, texts: list[Text]) -> Iterator[Record]:
-    """Make and judge all formats that are asked for, one after another."""
+def of_all(name: str, made: Made, held: list[Held], options: argparse.Namespace) -> list[Record]:
+    """Judge an artifact of a format, and what stands beside it."""
     place = Place(folder=options.peers)
     model: Path = options.model or place.checkpoint
+    found = list(of_format(name, made, held, model=model, threads=options.threads))
+    if options.model is None and (variant := FORMATS[name].llama_cpp):
+        found += of_llama_cpp(place, variant, held, options.threads)
+    return found
+
+
+def once(file: Path, judge: Callable[[], list[Record]]) -> list[Record]:
+    """Judge, or read what was found before: all formats of a model take most of an hour."""
+    if not file.exists():
+        text = json.dumps(judge())
+        file.write_text(text)
+    found: list[Record] = json.loads(file.read_text())
+    return found
+
+
+def records(options: argparse.Namespace, folder: Path, texts: list[Text]) -> Iterator[Record]:
+    """Make and judge all formats that are asked for, one after another."""
+    model: Path = options.model or Place(folder=options.peers).checkpoint
     held: list[Held] = []
     for name in options.formats:
         made = make(model, name, folder / name, samples=options.calib_samples)
@@ -84,9 +105,9 @@ def records(options: argparse.Namespace, folder: Path, texts: list[Text]) -> Ite
                 hold(text, cut(made.root, text, options.tokens), reference, folder)
                 for text in texts
             ]
-        yield from of_format(name, made, held, model=model, threads=options.threads)
-        if options.model is None and (variant := FORMATS[name].llama_cpp):
-            yield from of_llama_cpp(place, variant, held, options.threads)
+        tokens = np.concatenate([chunk for each in held for chunk in each.chunks])
+        file = folder / name / f"{fingerprint(tokens)}.json"
+        yield from once(file, partial(of_all, name, made, held, options))
         if options.folder is None:
             shutil.rmtree(folder / name)
 
@@ -115,7 +136,10 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--threads", type=int, default=2, metavar="N")
     found.add_argument("--peers", type=Path, default=Place().folder, metavar="DIR")
     found.add_argument(
-        "--folder", type=Path, metavar="DIR", help="keep artifacts here, and take those that are"
+        "--folder",
+        type=Path,
+        metavar="DIR",
+        help="keep all that is made and found here, and take what is there",
     )
     found.add_argument("--chart", type=Path, metavar="PNG")
     add_json_option(found)

@@ -92,6 +92,12 @@ def test_float32_reads_a_text_once(tmp_path: Path) -> None:
     assert len(judging.hold(TEXT, chunks, never, tmp_path).logits) == 159
 
 
+def test_what_was_found_is_not_looked_for_again(tmp_path: Path) -> None:
+    found = [{"name": "int8"}]
+    assert formats.once(tmp_path / "found.json", lambda: found) == found
+    assert formats.once(tmp_path / "found.json", list) == found
+
+
 def test_what_is_told_names_every_engine_and_its_losses() -> None:
     figures = {
         "perplexity": 9.5,

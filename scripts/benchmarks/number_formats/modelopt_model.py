@@ -39,7 +39,9 @@ def modelopt_model(model: Path, config: str, calibrated: Path | None) -> Any:
         rules = _rules(getattr(mtq, config))
         rules["algorithm"] = rules["algorithm"] if checkpoint is None else None
         mtq.quantize(loaded, rules)
-        if checkpoint is not None:
+        if checkpoint is None:
+            mtq.fold_weight(loaded)
+        else:
             _take(loaded, checkpoint)
     return loaded
 
