@@ -6,7 +6,6 @@ and `v_scale` are those of keys and values.
 """
 
 from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
 
 import numpy as np
 
@@ -21,13 +20,14 @@ from builder.checkpoint.quantized.floats import (
 )
 from builder.checkpoint.quantized.kv_cache import kv_precision
 from builder.checkpoint.quantized.modules import Found, Module, check_lists, quantized_modules
+from builder.checkpoint.quantized.globs import Globs
 from builder.checkpoint.quantized.numbers import codes, numbers, signed
 from builder.checkpoint.quantized_weight import Parts, QuantizedWeight
 from builder.checkpoint.rows import ANY, FLOAT, SIXTEEN, TENSOR, TOKEN
 from builder.checkpoint.tensors import FLOATS, Tensor
 from builder.errors import CheckpointError
 
-MIXED = "mixed_precision"
+MIXED, AWQ = "mixed_precision", "w4a16_awq"
 PARTS = ("weight_scale", "weight_scale_2", "input_scale", "pre_quant_scale")
 HARMLESS = ("config_groups", "producer", "quant_library", "has_zero_point", "pre_quant_scale")
 """What the tensors say themselves: a scale before quantization, say, is a tensor that nothing would use."""
@@ -48,15 +48,14 @@ def _nvfp4(rows: str) -> Callable[[Module], QuantizedWeight]:
     )
 
 
-def _awq(module: Module) -> QuantizedWeight:
+def _awq(group: int) -> Callable[[Module], QuantizedWeight]:
+    return lambda module: _int4(module, group)
+
+
+def _int4(module: Module, group: int) -> QuantizedWeight:
     words, half, size_in = module.matrix("weight", ("U8",))
     size_out = 2 * half
-    scales = module.part("weight_scale", FLOATS)
-    group = size_in // max(1, scales.shape[-1])
-    if scales.shape != (size_out, num_groups(size_in, group)) or group % 2:
-        raise CheckpointError(
-            f"tensor {scales.name} has shape {scales.shape}, which does not fit {words.name} of shape {words.shape}"
-        )
+    scales = module.part("weight_scale", FLOATS, (size_out, num_groups(size_in, group)))
 
     def load() -> Parts:
         pairs = codes(numbers(words).T, 4)  # `[in, out]`
@@ -80,23 +79,28 @@ ALGORITHMS: dict[str, Callable[[Module], QuantizedWeight]] = {
     "fp8_pb_wo": lambda module: fp8_by_blocks(module, "weight_scale", BLOCK, FLOAT),
     "nvfp4": _nvfp4(SIXTEEN),
     "w4a16_nvfp4": _nvfp4(FLOAT),
-    "w4a16_awq": _awq,
     "w8a16": _int8(ANY),
     "w8a8_sq_per_channel": _int8(TENSOR),
 }
 """How weights are read, by `quant_algo` in lower case."""
 
 
+GROUPS = {"fp8_pb_wo": (128,), "nvfp4": (16,), "w4a16_nvfp4": (16,)}
+"""What `group_size` may say; of all others it may be absent or 0."""
+
+
 def _algorithm(fields: Fields) -> Callable[[Module], QuantizedWeight]:
     """Give what reads the layers of one section."""
-    found = ALGORITHMS[fields.choice("quant_algo", tuple(ALGORITHMS))]
-    fields.choice("group_size", (16, 32, 64, 128), default=16)
-    return found
+    name = fields.choice("quant_algo", (*ALGORITHMS, AWQ))
+    if name == AWQ:
+        return _awq(fields.choice("group_size", (32, 64, 128), default=128))
+    fields.choice("group_size", GROUPS.get(name, (0,)), default=GROUPS.get(name, (0,))[0])
+    return ALGORITHMS[name]
 
 
 def _algorithms(section: Fields) -> dict[str, Callable[[Module], QuantizedWeight]]:
     """Give what reads each layer, by name, of a checkpoint that mixes; nothing for one that does not."""
-    if section.choice("quant_algo", (*ALGORITHMS, MIXED)) != MIXED:
+    if section.choice("quant_algo", (*ALGORITHMS, AWQ, MIXED)) != MIXED:
         return {}
     layers = section.sections("quantized_layers")
     found = {name: _algorithm(own) for name, own in layers.items()}
@@ -123,10 +127,11 @@ def read(fields: Fields, tensors: Mapping[str, Tensor]) -> Found:
         fields.finish(HARMLESS)
     modules = quantized_modules(tensors, PARTS)
 
+    globs = Globs(excluded)
+
     def is_excluded(name: str) -> bool:
         parts = name.split(".")
-        above = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
-        return any(fnmatchcase(one, pattern) for pattern in excluded for one in above)
+        return any(globs.name(".".join(parts[:count])) for count in range(1, len(parts) + 1))
 
     def is_target(name: str) -> bool:
         return not named or name in named

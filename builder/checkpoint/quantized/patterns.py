@@ -7,7 +7,7 @@ from builder.errors import UnsupportedError
 
 PREFIX = "re:"
 LINEAR = "Linear"
-MAX_PATTERN, MAX_REPEATS, MAX_LAYER = 200, 4, 128
+MAX_PATTERNS, MAX_PATTERN, MAX_REPEATS, MAX_LAYER = 1000, 200, 4, 128
 """Together they bound the tries of a match; names of layers have some 40 letters, and patterns two repeats."""
 REPEATS = re.compile(r"(?<!\\)[*+{]")
 HOSTILE = re.compile(r"\)[*+?{]|\\\d|\(\?")
@@ -19,7 +19,12 @@ class Names:
 
     def __init__(self, listed: Sequence[str], where: str) -> None:
         self._whole = {name for name in listed if not name.startswith(PREFIX)}
-        self._patterns = [_compiled(name, where) for name in listed if name.startswith(PREFIX)]
+        patterns = sorted(set(listed) - self._whole)
+        if len(patterns) > MAX_PATTERNS:
+            raise UnsupportedError(
+                f"quantization_config: {where} has {len(patterns)} patterns; supported are {MAX_PATTERNS}"
+            )
+        self._patterns = [_compiled(name, where) for name in patterns]
 
     @property
     def has_linear(self) -> bool:
