@@ -116,9 +116,9 @@ LATER = "Not in this version."
 )
 @click.option("--int8", is_flag=True, help="Quantize weights to 8-bit integers.")
 @click.option(
-    "--fp8", is_flag=True, help="Quantize weights and activations to FP8; emulated on CPUs."
+    "--fp8", is_flag=True, help="Calibrate weights and activations to FP8; emulated on CPUs."
 )
-@click.option("--nvfp4", is_flag=True, help="Quantize weights to NVFP4; emulated on CPUs.")
+@click.option("--nvfp4", is_flag=True, help="Calibrate both to NVFP4; emulated on CPUs.")
 @click.option("--int4", is_flag=True, help="Quantize weights to 4-bit integers.")
 @click.option("--quant", metavar="NAME", help=f"The same by name: none, {', '.join(NAMES)}.")
 @click.option(

@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+import click
+
 from builder.cli.display import Display, Rows
 from builder.cli.lines import kv_line, limits_line, model_line
 from builder.cli.sizes import format_bytes
@@ -27,6 +29,9 @@ def show_plan(plan: BuildPlan, destination: Path, display: Display) -> None:
     display.facts("Plan", [*plan_rows(plan), *machine_rows])
     for note in plan.notes:
         display.note(f"note: {note}")
+    if plan.calibration is not None and plan.calibration.samples.warning is not None:
+        # With --quiet too: nothing later may say that the scales mean little.
+        click.echo(f"warning: {plan.calibration.samples.warning}", err=True)
     if peak > memory:
         display.note(
             f"warning: the build may take {format_bytes(peak)} of memory, {format_bytes(memory)} are "

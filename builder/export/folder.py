@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from builder.artifact.config import FIXED_SCALES, KVGroup
 from builder.artifact.staging import Kind, check_place, staged, swap
 from builder.artifact.store import Artifact
 from builder.artifact.weights import WeightSpec, write_weights
+from builder.checkpoint.sources.safetensors_file import read_metadata
 from builder.checkpoint.weights import EMBEDDING
-from builder.errors import UnsupportedError, UserError
+from builder.errors import CheckpointError, UnsupportedError, UserError
 from builder.export import modelopt, tokenizer
 from builder.export.arrange import arrange
 from builder.export.kv_scales import kv_field, kv_specs
@@ -20,6 +22,8 @@ from builder.export.layouts import PLAIN, Layout, layout_of, specs_of
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 FILES = (CONFIG, WEIGHTS, modelopt.FILE_NAME, *tokenizer.FILES)
+MARK = "forerun"
+"""What the metadata of our weights names: a folder of somebody else is never replaced."""
 SPARE_BYTES = 64 << 20
 """Room for what is written beside the weights; tokenizers are the largest, at some 30 MB."""
 
@@ -107,7 +111,12 @@ def write_export(
             "another --hf"
         )
     with staged(destination) as folder:
-        write_weights(folder / WEIGHTS, export.specs, advance, metadata={"format": "pt"})
+        write_weights(
+            folder / WEIGHTS,
+            export.specs,
+            advance,
+            metadata={"format": "pt", MARK: version("forerun")},
+        )
         tokenizer.write_json(folder / CONFIG, export.config)
         section = export.config.get("quantization_config", {})
         if section.get("quant_method") == modelopt.METHOD:
@@ -153,7 +162,12 @@ def _is_export_alone(folder: Path) -> bool:
     if not folder.is_dir() or folder.is_symlink():
         return False
     names = {path.name for path in folder.iterdir() if path.is_file()}
-    return {CONFIG, WEIGHTS} <= names <= set(FILES) and len(names) == len(list(folder.iterdir()))
+    if not {CONFIG, WEIGHTS} <= names <= set(FILES) or len(names) < len(list(folder.iterdir())):
+        return False
+    try:
+        return MARK in read_metadata(folder / WEIGHTS)
+    except CheckpointError:
+        return False
 
 
 FOLDER = Kind("an exported checkpoint", "--hf", _is_export_alone)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from builder.artifact.weights import WeightSpec
 from builder.checkpoint.quantized.kv_cache import ALGORITHMS, NUMBERS
 from builder.checkpoint.rows import FIXED
+from builder.checkpoint.weights import HEAD
 from builder.errors import UnsupportedError
 from builder.export.bits import e4m3, nibbles, one_of_each
 from builder.export.kv_scales import FIELD
@@ -106,6 +107,8 @@ def section(
 
     def make(weights: Sequence[HeldWeight]) -> dict[str, Any]:
         floats = [weight.name for weight in weights if weight.precision not in FORMATS]
+        if all(weight.name != HEAD for weight in weights):  # one with the table, which is float
+            floats.append(HEAD)
         sizes = {} if group is None else {"group_size": group}
         return {
             "quant_method": METHOD,

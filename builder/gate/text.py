@@ -80,7 +80,7 @@ def read_passage(path: Path, option: str) -> tuple[str, str]:
         if not stat.S_ISREG(
             path.stat().st_mode
         ):  # a pipe that nobody writes to would keep a gate for ever
-            raise UserError(f"--text {path} is not a regular file; give a plain text file")
+            raise UserError(f"{option} {path} is not a regular file; give a plain text file")
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:

@@ -7,9 +7,10 @@ matter of tables: there the formats say themselves who runs them.
 import math
 from collections.abc import Iterable, Sequence
 
+from builder.checkpoint.rows import FIXED
 from builder.errors import UnsupportedError
 from builder.quant import FORMATS, is_emulated
-from builder.quant.recipes import number_formats
+from builder.quant.recipes import AUTO, RECIPES, number_formats
 
 MACHINES = {
     "tensorrt": (80, 86, 89, 90, 100, 103, 120, 121),
@@ -81,9 +82,16 @@ def places_of(quant: str) -> str:
 
 
 def table_of_formats() -> str:
-    """Give a line per format with the targets that run it."""
-    width = max(map(len, FORMATS))
-    return "\n".join(f"  {quant:{width}}  {places_of(quant)}" for quant in FORMATS)
+    """Give a line per format: what its scales take, and the targets that run it."""
+    names = [name for name in dict.fromkeys((*FORMATS, *RECIPES)) if name != AUTO]
+    width = max(map(len, names))
+    return "\n".join(f"  {name:{width}}  {_origin(name):11}{places_of(name)}" for name in names)
+
+
+def _origin(name: str) -> str:
+    if name in RECIPES:
+        return "calibrated"
+    return "imported" if FORMATS[name].ROWS in FIXED else ""
 
 
 def _capabilities(target: str, machine: str) -> tuple[int, ...]:

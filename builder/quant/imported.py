@@ -42,6 +42,10 @@ NAMES = {
 """Our names of formats, by a checkpoint's and by how the rows are rounded that they are multiplied with."""
 
 
+INTEGERS = ("int8", "int4", "uint4")
+"""Formats of checkpoints whose scales target cpu keeps in half precision."""
+
+
 NEAREST = Precision("int8", 32)
 """What blocks become that no format has."""
 
@@ -170,7 +174,8 @@ def exact_notes(checkpoint: Checkpoint, targets: tuple[str, ...]) -> list[str]:
     """Say what of a quantized checkpoint can't be held as it is stored."""
     notes = []
     if "cpu" in targets and any(
-        weight.scales_stored == FLOAT32 for weight in checkpoint.quantized.values()
+        weight.scales_stored == FLOAT32 and weight.format in INTEGERS
+        for weight in checkpoint.quantized.values()
     ):
         notes.append(
             "the checkpoint has float32 scales, of which target cpu keeps 11 bits; --target portable keeps all"

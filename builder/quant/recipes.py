@@ -47,6 +47,11 @@ def number_formats(quant: str) -> tuple[str, ...]:
     return tuple(RECIPES[quant].configs) if quant in RECIPES else (quant,)
 
 
+def asked_for(quant: str) -> str:
+    """Say what of the command line asks for a recipe."""
+    return "--auto-quant" if quant == AUTO else f"format {quant}"
+
+
 def label_for(quant: str, group: int, bits: float | None) -> str:
     """Name what is calibrated, with its group or budget where it has one, such as `int4-awq-g64` and `auto-6.0-bits`."""
     if bits is not None:

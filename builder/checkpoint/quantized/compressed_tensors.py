@@ -7,7 +7,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import ml_dtypes
 import numpy as np
@@ -102,7 +102,11 @@ def read(fields: Fields, tensors: Mapping[str, Tensor]) -> Found:
 def _scheme_of(name: str, schemes: list[_Scheme]) -> _Scheme | None:
     """Give the scheme that names a layer, or else the one for all linear layers."""
     named = [scheme for scheme in schemes if scheme.targets.name(name)]
-    named += [scheme for scheme in schemes if scheme.targets.has_linear]
+    named = named or [scheme for scheme in schemes if scheme.targets.has_linear]
+    if any(replace(scheme, targets=named[0].targets) != named[0] for scheme in named):
+        raise CheckpointError(
+            f"quantization_config has several schemes for {name}, which contradict each other"
+        )
     return named[0] if named else None
 
 
@@ -253,7 +257,8 @@ def _packed(module: Module, scheme: _Scheme) -> QuantizedWeight:
         scales_stored=scales.stored,
         num_bytes=module.num_bytes,
         load=load,
-        row_scales=order.row_scales,
+        rows=scheme.rows,
+        row_scales=replace(row_scales(module, scheme.rows, size_in), order=order.row_scales.order),
     )
 
 

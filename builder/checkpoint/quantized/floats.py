@@ -170,8 +170,25 @@ def row_scales(
         )
     return RowScales(
         None if fixed is None else _positive(fixed, of_file),
-        None if factors is None else factors.read,
+        None if factors is None else _factors(factors),
     )
+
+
+def _factors(tensor: Tensor) -> Callable[[], Float32]:
+    """Read what rows are multiplied with, `[in]`."""
+
+    def read() -> Float32:
+        factors = tensor.read()
+        wrong = ~((factors >= LEAST_SCALE) & (factors <= LARGEST_SCALE))
+        if wrong.any():
+            place = int(np.argmax(wrong))
+            raise CheckpointError(
+                f"tensor {tensor.name} is {factors[place]:g} for input {place}; rows can't be multiplied with that: "
+                "download the checkpoint again"
+            )
+        return factors
+
+    return read
 
 
 def _positive(tensor: Tensor, of_file: Callable[[Float32], Float32]) -> Callable[[], Float32]:

@@ -18,9 +18,9 @@ from builder.checkpoint.quantized.floats import (
     nvfp4,
     row_scales,
 )
+from builder.checkpoint.quantized.globs import Globs
 from builder.checkpoint.quantized.kv_cache import kv_precision
 from builder.checkpoint.quantized.modules import Found, Module, check_lists, quantized_modules
-from builder.checkpoint.quantized.globs import Globs
 from builder.checkpoint.quantized.numbers import codes, numbers, signed
 from builder.checkpoint.quantized_weight import Parts, QuantizedWeight
 from builder.checkpoint.rows import ANY, FLOAT, SIXTEEN, TENSOR, TOKEN
@@ -107,6 +107,21 @@ def _algorithms(section: Fields) -> dict[str, Callable[[Module], QuantizedWeight
     for own in layers.values():
         own.finish(HARMLESS)
     return found
+
+
+def agree(section: object, other: object) -> bool:
+    """Tell whether config.json and modelopt's own file say the same of what is left out, and of keys and values.
+
+    Raises:
+        CheckpointError: one of them is no section.
+        UnsupportedError: one asks for what is not implemented.
+    """
+    if not isinstance(section, dict) or not isinstance(other, dict):
+        return False
+    both = [Fields(each, "quantization_config") for each in (section, other)]
+    left_out = [set(each.names("exclude_modules", "ignore")) for each in both]
+    kv = [kv_precision(each) for each in both]
+    return left_out[0] == left_out[1] and kv[0] == kv[1]
 
 
 def read(fields: Fields, tensors: Mapping[str, Tensor]) -> Found:

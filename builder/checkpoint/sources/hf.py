@@ -10,6 +10,7 @@ from typing import Any
 from builder.checkpoint.files import read_json
 from builder.checkpoint.provenance import Source, note_files
 from builder.checkpoint.quantized import read_quantized
+from builder.checkpoint.quantized.modelopt import agree
 from builder.checkpoint.sources.hf_tokenizer import read_hf_tokenizer
 from builder.checkpoint.sources.safetensors_file import read_safetensors
 from builder.checkpoint.tensors import Checkpoint, Tensor
@@ -83,7 +84,7 @@ def _quantization(config: dict[str, Any], folder: Path) -> tuple[Any, list[Path]
         return {"quant_method": "modelopt", **content}, [own]
     inner = content.get("quantization")
     told = [each.get("quant_algo") if isinstance(each, dict) else None for each in (section, inner)]
-    if told[0] != told[1]:
+    if told[0] != told[1] or not agree(section, inner):
         raise CheckpointError(
             f"{folder / 'config.json'} and {own} name different quantizations; remove the one that is not meant"
         )

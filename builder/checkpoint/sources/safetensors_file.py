@@ -57,6 +57,17 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
+def read_metadata(path: Path) -> dict[str, Any]:
+    """Read what a file says of itself beside its tensors; nothing where it says nothing.
+
+    Raises:
+        CheckpointError: the file is absent or truncated, or no safetensors file.
+    """
+    header, _ = _read_header(open_file(path))
+    metadata = header.get(METADATA)
+    return metadata if isinstance(metadata, dict) else {}
+
+
 def _read_header(data: FilePart) -> tuple[dict[str, Any], int]:
     """Parse the header, and say where the data begins."""
     path = data.path

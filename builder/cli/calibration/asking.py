@@ -1,5 +1,6 @@
 """What `builder compile` is told about calibration, and the plan that follows from it."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,10 +22,19 @@ from builder.targets.machine import available_memory_bytes
 
 Command = Callable[..., Any]
 
+
+def _finite(_: click.Context, __: click.Parameter, bits: float | None) -> float | None:
+    """Refuse what is no number: every comparison with it is false, that with a bound too."""
+    if bits is not None and not math.isfinite(bits):
+        raise click.BadParameter("it is no number of bits")
+    return bits
+
+
 OPTIONS = (
     click.option(
         "--auto-quant",
         type=click.FloatRange(LEAST_BITS, FLOAT_BITS, max_open=True),
+        callback=_finite,
         metavar="BITS",
         help="Choose FP8, NVFP4 or neither for each layer, for that many bits a weight on average.",
     ),
@@ -93,7 +103,6 @@ def calibrated_plan(plan: BuildPlan, text: CalibrationText | None) -> BuildPlan:
         disk_bytes=plan.estimate.disk_bytes + needed.exported_bytes,
         peak_bytes=max(plan.estimate.peak_bytes, needed.total_bytes),
     )
-    warning = () if samples.warning is None else (f"warning: {samples.warning}",)
     return replace(
         plan,
         calibration=Calibration(
@@ -104,5 +113,4 @@ def calibrated_plan(plan: BuildPlan, text: CalibrationText | None) -> BuildPlan:
             options.bits,
         ),
         estimate=estimate,
-        notes=(*plan.notes, *warning),
     )

@@ -46,7 +46,7 @@ def read_calibration_text(path: Path | None, num_samples: int | None) -> Calibra
         UserError: the file can't be read, a line of it is no sample, or it has none.
     """
     passage, sha256 = read_passage(OWN if path is None else path, "--calib")
-    is_lines = path is None or path.suffix in JSON_LINES
+    is_lines = path is None or path.suffix.lower() in JSON_LINES
     samples = _lines(passage, path or OWN) if is_lines else (passage,) if passage.strip() else ()
     if not samples:
         raise UserError(

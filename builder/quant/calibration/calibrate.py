@@ -31,6 +31,7 @@ from builder.quant.calibration.watching import (
     counting_clipped,
     num_beyond,
     quantizers,
+    scale_zeros,
 )
 
 MODELOPT = "nvidia-modelopt"
@@ -81,6 +82,7 @@ def calibrate(
         measuring = Measuring(used, progress)
         searched = _quantize(model, asked, measuring)
         found = quantizers(model)
+        scale_zeros(found)
         progress.stage("count clipping", count_tokens(held))
         clipped = _clipped(model, found, held, progress)
         amaxes = [float(each.quantizer.amax.float().max()) for each in found]

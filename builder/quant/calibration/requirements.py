@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 from builder.errors import UnsupportedError
-from builder.quant.recipes import RECIPES
+from builder.quant.recipes import RECIPES, asked_for
 
 LIBRARIES = ("torch", "transformers", "modelopt")
 
@@ -17,7 +17,8 @@ def check_installed(format_name: str) -> None:
     missing = [name for name in LIBRARIES if find_spec(name) is None]
     if format_name in RECIPES and missing:
         raise UnsupportedError(
-            f'format {format_name} is calibrated, which needs {", ".join(missing)}: pip install "forerun[quant]", or '
+            f"{asked_for(format_name)} is calibrated, which needs {', '.join(missing)}: run scripts/install quant in a checkout, or "
+            f'pip install "forerun[quant]"; or '
             f"choose --quant {RECIPES[format_name].instead}, which needs no calibration; for a checkpoint that is quantized "
             "already, leave the format out"
         )

@@ -37,6 +37,14 @@ def quantizers(model: Any) -> list[Found]:
     return found
 
 
+def scale_zeros(found: list[Found]) -> None:
+    """Give quantizers that saw nothing but zeros a scale: divided by 0 they would become no numbers."""
+    for each in found:
+        amax = each.quantizer.amax
+        if amax is not None and bool((amax == 0).any()):
+            each.quantizer.amax = amax.masked_fill(amax == 0, 1.0)
+
+
 @contextlib.contextmanager
 def counting_tokens(model: Any, seen: Counter[str]) -> Iterator[None]:
     """Count in `seen` the tokens that each layer with a quantizer multiplies."""

@@ -11,8 +11,8 @@ KV = {
     FLOAT32: "keys and values float32",
     BFLOAT16: "keys and values bfloat16",
     "int8": "keys and values int8 with a float32 scale per token and head",
-    "fp8": "keys and values E4M3 with the checkpoint's scales, one for the keys and one for the values of a layer",
-    "int8-static": "keys and values int8 with the checkpoint's scales, one for the keys and one for the values of a layer",
+    "fp8": "keys and values E4M3 with fixed scales, one for the keys and one for the values of a layer",
+    "int8-static": "keys and values int8 with fixed scales, one for the keys and one for the values of a layer",
 }
 """Stored precisions of keys and values, and what to say of them."""
 

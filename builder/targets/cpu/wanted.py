@@ -37,7 +37,11 @@ def wanted_by_readers(value: ir.Value, rows: Rows) -> Wanted:
     matrices = [reading.multiplied(gemm) for gemm in gemms]
     asked = {(*m.activations, m.padded_in, m.rounding.factors, m.rounding.order) for m in matrices}
     if len(asked) != 1 or len(matrices) < len(list(readers(value))):
-        raise UnsupportedError("target cpu can't give one value in two precisions or orders")
+        names = " and ".join(sorted({m.name for m in matrices})[:3])
+        raise UnsupportedError(
+            f"target cpu can't round the same rows in several ways, as {names} ask for: their formats, scales, smoothing or "
+            "order of inputs differ; use --target portable"
+        )
     form, group, scale, width, factors, order = asked.pop()
     return Wanted(Buffer(rows, form, padded(width, PANEL), group, scale), factors, order)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from builder.artifact.store import read_manifest
 from builder.checkpoint.open import open_checkpoint
-from builder.quant.calibration.recipes import RECIPES
+from builder.quant.recipes import RECIPES
 from number_formats.catalogue import FORMATS
 
 HERE = Path(__file__).resolve().parent.parent

@@ -104,7 +104,7 @@ def test_the_manifest_has_the_scales_of_each_layer(artifact: Artifact) -> None:
     np.testing.assert_allclose(np.array(group.key_scales) * steps, REACH[0], rtol=1e-6)
     np.testing.assert_allclose(np.array(group.value_scales) * steps, REACH[1], rtol=1e-6)
     (record,) = artifact.manifest.engines
-    assert "checkpoint's scales" in record.compute
+    assert "with fixed scales" in record.compute
 
 
 def test_logits_equal_the_references(executor: CpuExecutor, artifact: Artifact) -> None:
