@@ -32,6 +32,7 @@ PARTS = ("weight_scale", "weight_scale_2", "input_scale", "pre_quant_scale")
 HARMLESS = ("config_groups", "producer", "quant_library", "has_zero_point", "pre_quant_scale")
 """What the tensors say themselves: a scale before quantization, say, is a tensor that nothing would use."""
 BLOCK = (128, 128)
+AWQ_GROUPS = (128, 64, 32)
 
 
 def _int8(rows: str) -> Callable[[Module], QuantizedWeight]:
@@ -48,14 +49,22 @@ def _nvfp4(rows: str) -> Callable[[Module], QuantizedWeight]:
     )
 
 
-def _awq(group: int) -> Callable[[Module], QuantizedWeight]:
+def _awq(group: int | None) -> Callable[[Module], QuantizedWeight]:
     return lambda module: _int4(module, group)
 
 
-def _int4(module: Module, group: int) -> QuantizedWeight:
+def _int4(module: Module, told: int | None) -> QuantizedWeight:
+    """Give a weight in groups of a size that the config tells, or else of the one that its scales leave."""
     words, half, size_in = module.matrix("weight", ("U8",))
     size_out = 2 * half
-    scales = module.part("weight_scale", FLOATS, (size_out, num_groups(size_in, group)))
+    sizes = AWQ_GROUPS if told is None else (told,)
+    shapes = {(size_out, num_groups(size_in, size)): size for size in sizes}
+    scales = module.part("weight_scale", FLOATS, *shapes)
+    group = shapes[scales.shape[0], scales.shape[1]]
+    if told is None and size_in % group:
+        raise CheckpointError(
+            f"tensor {scales.name} of shape {scales.shape} does not tell the size of its groups, nor does the config"
+        )
 
     def load() -> Parts:
         pairs = codes(numbers(words).T, 4)  # `[in, out]`
@@ -89,11 +98,21 @@ GROUPS = {"fp8_pb_wo": (128,), "nvfp4": (16,), "w4a16_nvfp4": (16,)}
 """What `group_size` may say; of all others it may be absent or 0."""
 
 
+def _group_of(fields: Fields) -> int | None:
+    """Give the size of groups that `config_groups` names, if it does: config.json may have it there, or nowhere."""
+    groups = fields.take("config_groups")
+    first = next(iter(groups.values()), None) if isinstance(groups, dict) else None
+    weights = first.get("weights") if isinstance(first, dict) else None
+    found = weights.get("group_size") if isinstance(weights, dict) else None
+    return found if type(found) is int else None
+
+
 def _algorithm(fields: Fields) -> Callable[[Module], QuantizedWeight]:
     """Give what reads the layers of one section."""
     name = fields.choice("quant_algo", (*ALGORITHMS, AWQ))
     if name == AWQ:
-        return _awq(fields.choice("group_size", (32, 64, 128), default=128))
+        given = fields.take("group_size") or _group_of(fields)
+        return _awq(fields.choice("group_size", AWQ_GROUPS, default=given) if given else None)
     fields.choice("group_size", GROUPS.get(name, (0,)), default=GROUPS.get(name, (0,))[0])
     return ALGORITHMS[name]
 

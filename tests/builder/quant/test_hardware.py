@@ -7,6 +7,7 @@ from builder.cli.main import main
 from builder.errors import UnsupportedError
 from builder.quant import FORMATS
 from builder.quant.hardware import MACHINES, capabilities_for, check_hardware, places_of
+from builder.quant.recipes import RECIPES
 from tests.compiling import compile_
 
 
@@ -99,4 +100,6 @@ def test_help_names_the_targets_of_every_format() -> None:
     shown = CliRunner().invoke(main, ["compile", "--help"], terminal_width=120).stdout
     for quant in FORMATS:
         (line,) = (line for line in shown.splitlines() if line.split()[:1] == [quant])
-        assert line.split(maxsplit=1)[1] == places_of(quant)
+        assert line.endswith(f" {places_of(quant)}")
+        is_calibrated = quant in RECIPES
+        assert ("calibrated" in line) == is_calibrated

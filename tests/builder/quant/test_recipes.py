@@ -47,7 +47,10 @@ def test_without_the_extra_a_calibrated_format_is_refused_with_one_that_needs_no
     monkeypatch.setattr(requirements, "LIBRARIES", ("torch", "no_such_library"))
     with pytest.raises(UnsupportedError) as caught:
         check_installed("fp8")
-    assert 'needs no_such_library: pip install "forerun[quant]"' in str(caught.value)
+    assert (
+        'needs no_such_library: run scripts/install quant in a checkout, or pip install "forerun[quant]"'
+        in str(caught.value)
+    )
     assert "--quant fp8-dynamic" in str(caught.value)
     check_installed("int8")
 
