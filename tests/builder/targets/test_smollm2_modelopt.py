@@ -44,7 +44,7 @@ CONFIGS = {"FP8_DEFAULT_CFG": 1e-2, "NVFP4_DEFAULT_CFG": 1e-2, "INT8_SMOOTHQUANT
 """Most relative error of a layer's results, with one flip among its rows; half of the layers have none."""
 EXACT = 1e-5
 """Of layers without a flip: sums of float32 products in another order."""
-KEPT, MOST_KEPT = 1e-3, 1e-2
+KEPT, MOST_KEPT = 2e-3, 1e-2
 """Of half of target cpu's int8 layers and of all: it keeps 11 bits of scales, and rows end at -127 where modelopt's go to -128."""
 NOISE = 2.0
 """What logits may differ by, in what modelopt's own differ by when sums are exact."""
@@ -68,7 +68,10 @@ class Quantized:
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("source")
-    torch_model(open_checkpoint(str(smollm2_gguf()))).save_pretrained(folder)
+    checkpoint = open_checkpoint(str(smollm2_gguf()))
+    torch_model(checkpoint).save_pretrained(folder)
+    (folder / "tokenizer.json").write_bytes(checkpoint.tokenizer.tokenizer_json)
+    (folder / "tokenizer_config.json").write_text("{}")
     return folder
 
 
