@@ -61,7 +61,8 @@ def _write(text: Text, chunks: tuple[Tokens, ...], reference: Reader, file: Path
         for rows in reference(chunk):
             if logits is None:
                 shape = (sum(map(len, chunks)), rows.shape[1])
-                logits = np.lib.format.open_memmap(part, "w+", np.float32, shape)
+                files: Any = np.lib.format  # whose functions have no types
+                logits = files.open_memmap(part, "w+", np.float32, shape)
             logits[place : place + len(rows)] = rows
             place += len(rows)
     logits.flush()

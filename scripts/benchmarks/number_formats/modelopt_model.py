@@ -25,7 +25,8 @@ GROUP = 32
 
 def float_model(model: Path) -> Any:
     """Give the torch model in float32."""
-    return AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+    found: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    return found.eval()
 
 
 def modelopt_model(model: Path, config: str, calibrated: Path | None) -> Any:
