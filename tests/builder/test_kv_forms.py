@@ -15,7 +15,7 @@ from builder.pipeline import CompileRequest
 from builder.targets.compiler import TargetOptions
 from tests.built import compile_model
 from tests.models import tiny_llama
-from tests.quantized import kv_scale, write_fp8_with_kv
+from tests.quantized_kv import kv_scale, write_fp8_with_kv
 
 
 def request_of(

@@ -112,7 +112,9 @@ def check_lists(
     Raises:
         CheckpointError: an excluded layer is quantized, or one that must be is not.
     """
-    quantized = {module.name for module in modules}
+    quantized = dict.fromkeys(
+        module.name for module in modules
+    )  # in their order, for errors that stay the same
     for name in quantized:
         if is_excluded(name) or not is_target(name):
             raise CheckpointError(

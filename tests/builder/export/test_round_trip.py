@@ -12,7 +12,8 @@ from tests.builder.export.exporting import export, logits
 from tests.builder.test_rounded_rows import CASES, written
 from tests.built import compile_model
 from tests.models import tiny_gguf, tiny_llama
-from tests.quantized import write_fp8_with_kv, write_gptq, write_packed
+from tests.quantized import write_gptq, write_packed
+from tests.quantized_kv import write_fp8_with_kv
 
 LLAMA3 = {
     "rope_type": "llama3",

@@ -113,6 +113,23 @@ def edit_group(folder: Path, edit: Callable[[dict[str, Any]], dict[str, Any]]) -
     path.write_text(json.dumps(config))
 
 
+@pytest.mark.parametrize(
+    ("strategy", "named"),
+    [("token", r"a scale per token \(int8, fixed\)"), ("tensor", "input_scale is missing")],
+)
+def test_int8_activations_of_a_fixed_scale_are_those_of_a_tensor(
+    strategy: str, named: str, tmp_path: Path
+) -> None:
+    write_w8a8(tmp_path)
+    group = json.loads((tmp_path / "config.json").read_text())["quantization_config"][
+        "config_groups"
+    ]
+    group["group_0"]["input_activations"] |= {"dynamic": False, "strategy": strategy}
+    edit_group(tmp_path, lambda _: group["group_0"])
+    with pytest.raises(UserError, match=named):
+        pipeline.plan(CompileRequest(str(tmp_path)))
+
+
 def test_two_schemes_for_the_same_layers_are_refused(tmp_path: Path) -> None:
     write_w8a8(tmp_path)
     path = tmp_path / "config.json"
@@ -120,7 +137,9 @@ def test_two_schemes_for_the_same_layers_are_refused(tmp_path: Path) -> None:
     groups = config["quantization_config"]["config_groups"]
     groups["group_1"] = groups["group_0"] | {"input_activations": ROWS["fixed rows"]}
     path.write_text(json.dumps(config))
-    with pytest.raises(CheckpointError, match=r"several schemes for model\.layers\.0"):
+    with pytest.raises(
+        CheckpointError, match=r"several schemes for model\.layers\.0\.mlp\.down_proj"
+    ):
         open_checkpoint(str(tmp_path))
 
 

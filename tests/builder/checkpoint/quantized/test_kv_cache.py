@@ -10,7 +10,8 @@ from safetensors.numpy import load_file, save_file
 
 from builder.checkpoint.open import open_checkpoint
 from builder.errors import CheckpointError, UnsupportedError
-from tests.quantized import KV_NAMES, WEIGHTS, kv_scale, write_awq, write_fp8_with_kv
+from tests.quantized import WEIGHTS, write_awq
+from tests.quantized_kv import KV_NAMES, kv_scale, write_fp8_with_kv
 
 KEY = "model.layers.1.self_attn.k_proj.k_scale"
 INT8: dict[str, Any] = {"modelopt": "INT8"}

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from builder import pipeline
 from builder.checkpoint.open import open_checkpoint
-from builder.errors import CheckpointError, UnsupportedError, UserError
-from builder.pipeline import CompileRequest
+from builder.errors import CheckpointError, UnsupportedError
 from tests.models import tiny_llama
 from tests.quantized import Written, write_awq, write_gptq, write_packed, write_w8a8
 
@@ -254,23 +252,6 @@ def test_what_a_config_asks_for_in_vain_is_named(
     configure(tmp_path, **changed)
     with pytest.raises((CheckpointError, UnsupportedError), match=named):
         open_checkpoint(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("strategy", "named"),
-    [("token", r"a scale per token \(int8, fixed\)"), ("tensor", "input_scale is missing")],
-)
-def test_int8_activations_of_a_fixed_scale_are_those_of_a_tensor(
-    strategy: str, named: str, tmp_path: Path
-) -> None:
-    write_w8a8(tmp_path)
-    group = json.loads((tmp_path / "config.json").read_text())["quantization_config"][
-        "config_groups"
-    ]
-    group["group_0"]["input_activations"] |= {"dynamic": False, "strategy": strategy}
-    configure(tmp_path, config_groups=group)
-    with pytest.raises(UserError, match=named):
-        pipeline.plan(CompileRequest(str(tmp_path)))
 
 
 def test_an_unknown_method_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
