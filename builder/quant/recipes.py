@@ -31,7 +31,7 @@ AUTO = "auto"
 LEAST_BITS, FLOAT_BITS = 4.5, 16.0
 """Of a layer in NVFP4, its scales counted, and of one that stays as it is; a budget lies between them."""
 RECIPES = {
-    "fp8": Recipe({"fp8": FP8}, "fp8-dynamic", 0.25),
+    "fp8": Recipe({"fp8": FP8}, "fp8-dynamic", 0.1),
     "nvfp4": Recipe({"nvfp4": NVFP4}, "nvfp4-weight-only", 0.25),
     "int8-smoothquant": Recipe({"int8-static": "INT8_SMOOTHQUANT_CFG"}, "int8", 0.25),
     "int4-awq": Recipe({"int4": "INT4_AWQ_CFG"}, "int4", 0.5, groups=(128, 64, 32)),

@@ -87,6 +87,7 @@ def calibrate(
         clipped = _clipped(model, found, held, progress)
         amaxes = [float(each.quantizer.amax.float().max()) for each in found]
         layers = [(each.layer, each.kind) for each in found]
+        del found  # it holds weights, which the export puts others in the place of
         progress.stage("export calibrated checkpoint", 0)
         _export(model, folder)
     scales = _scales(folder, layers)

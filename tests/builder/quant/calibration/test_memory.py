@@ -6,8 +6,8 @@ import pytest
 
 from builder.checkpoint.open import open_checkpoint
 from builder.errors import UserError
-from builder.quant.calibration.memory import LOGIT_BYTES, Need, check_memory, need
-from builder.quant.calibration.samples import ROW
+from builder.quant.calibration.memory import ACTIVATIONS, LOGIT_BYTES, Need, check_memory, need
+from builder.quant.calibration.samples import ROW, ROWS
 from builder.quant.recipes import RECIPES
 from tests.models import tiny_llama
 
@@ -20,13 +20,14 @@ def test_a_model_of_bfloat16_takes_less_than_one_of_float32_and_so_does_its_expo
         for dtype in ("float32", "bfloat16")
     )
     assert wide.num_parameters == narrow.num_parameters > 50_000
-    assert wide.total_bytes - narrow.total_bytes == 4 * wide.num_parameters
+    rows = 2 * ACTIVATIONS * ROW * ROWS * 64
+    assert wide.total_bytes - narrow.total_bytes == 4 * wide.num_parameters + rows
     assert wide.bytes_per_parameter == 4 + RECIPES["fp8"].extra_bytes
 
 
 def test_a_search_takes_room_for_gradients(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(str(tiny_llama(tmp_path / "tiny")))
-    more = need(checkpoint, "auto").total_bytes - need(checkpoint, "fp8").total_bytes
+    more = need(checkpoint, "auto").total_bytes - need(checkpoint, "nvfp4").total_bytes
     assert more == 259 * (ROW * LOGIT_BYTES + 4 * 64)
 
 
