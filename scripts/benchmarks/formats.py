@@ -11,6 +11,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
@@ -64,14 +65,15 @@ def of_format(
         yield record_of(f"modelopt {name}", theirs, held)
 
 
-def of_llama_cpp(place: Place, variant: str, held: list[Held], threads: int) -> Iterator[Record]:
+def of_llama_cpp(place: Place, variant: str, held: list[Held], threads: int) -> list[Record]:
     """Judge a format of llama.cpp, where driver and model are there."""
     library = place.folder / "llama.cpp" / LIBRARY
     gguf = place.model(f"llama.cpp-{variant}") / "model.gguf"
-    if library.exists() and gguf.exists():
-        read = llama_cpp_reader(library, gguf, length=MAX_SEQ_LEN, threads=threads)
-        size = gguf.stat().st_size
-        yield record_of(f"llama.cpp {variant}", read, held, artifact_bytes=size)
+    if not (library.exists() and gguf.exists()):
+        return []
+    read = llama_cpp_reader(library, gguf, length=MAX_SEQ_LEN, threads=threads)
+    size = gguf.stat().st_size
+    return [record_of(f"llama.cpp {variant}", read, held, artifact_bytes=size)]
 
 
 def of_all(name: str, made: Made, held: list[Held], options: argparse.Namespace) -> list[Record]:
@@ -80,7 +82,9 @@ def of_all(name: str, made: Made, held: list[Held], options: argparse.Namespace)
     model: Path = options.model or place.checkpoint
     found = list(of_format(name, made, held, model=model, threads=options.threads))
     if options.model is None and (variant := FORMATS[name].llama_cpp):
-        found += of_llama_cpp(place, variant, held, options.threads)
+        # A thread sets up its matrix tiles for llama.cpp once: in ours, where other engines set up theirs, it would die.
+        with ThreadPoolExecutor(1) as apart:
+            found += apart.submit(of_llama_cpp, place, variant, held, options.threads).result()
     return found
 
 
