@@ -41,7 +41,7 @@ DEFAULTS = {
     "int4": Thresholds(0.4, 2.5, 0.68, 1.35, 0.15, 0.35),
     "uint4": Thresholds(0.4, 2.5, 0.68, 1.35, 0.15, 0.35),
     "int8-static": Thresholds(0.4, 2.5, 0.68, 1.35, 0.15, 0.35),
-    "int8-smoothquant": Thresholds(0.4, 2.5, 0.68, 1.35, 0.15, 0.35),
+    "int8-smoothquant": Thresholds(0.4, 2.5, 0.68, 1.35, 0.15, 0.6),
     "int4-awq": Thresholds(0.4, 2.5, 0.68, 1.35, 0.15, 0.35),
     "int8-weight-only": Thresholds(0.01, 0.06, 0.94, 1.02, 0.6, 0.15),
     "fp8": Thresholds(0.06, 0.35, 0.86, 1.06, 0.5, 0.15),
