@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from builder.cli.calibration.encoding import encode_samples
-from builder.cli.calibration.texts import CalibrationText, read_calibration_text
+from builder.cli.calibration.texts import OWN_NAME, CalibrationText, read_calibration_text
 from builder.errors import UserError
 from builder.pipeline import BuildPlan
 from builder.quant.calibration.calibrate import Calibration
@@ -90,7 +90,14 @@ def calibrated_plan(plan: BuildPlan, text: CalibrationText | None) -> BuildPlan:
     Raises:
         UserError: a library is missing, the samples say nothing, or the machine has too little memory.
     """
-    if text is None or plan.calibrated is None:
+    if text is None:
+        return plan
+    if plan.calibrated is None:  # the checkpoint has scales of its own
+        if text.name != OWN_NAME:
+            raise UserError(
+                "--calib has no effect on a checkpoint that is quantized already; leave it out, or compile the checkpoint of "
+                "the same model in float16 or bfloat16"
+            )
         return plan
     options = plan.request.options
     check_installed(options.quant)

@@ -1,9 +1,12 @@
 """`builder compile` with a format that is calibrated: what it refuses, and what it makes of a tiny model."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from builder.artifact.calibration_report import PLACE, read_calibration
 from builder.artifact.store import open_artifact
@@ -11,6 +14,7 @@ from builder.cli.calibration import asking
 from builder.cli.calibration.lines import calibration_rows
 from builder.quant.calibration import requirements
 from tests.compiling import compile_, leftovers
+from tests.quantized_kv import write_fp8_with_kv
 
 TEXT = "Rain fell on the roofs, and the gutters sang. " * 20
 
@@ -152,3 +156,26 @@ def test_a_budget_goes_with_no_other_format(
     result = compile_(tiny_folder, *asked)
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+def test_text_for_what_is_quantized_already_is_refused(text: Path, tmp_path: Path) -> None:
+    model = with_fixed_scales(write_fp8_with_kv(tmp_path / "model"))
+    refused = compile_(model, "--fp8", "--calib", text)
+    assert refused.exit_code == 2
+    assert "--calib has no effect on a checkpoint that is quantized already" in refused.stderr
+    accepted = compile_(model, "--fp8", "-o", tmp_path / "out", "-q")
+    assert accepted.exit_code == 0, accepted.stderr
+
+
+def with_fixed_scales(model: Path) -> Path:
+    """Make rows of fixed scales out of rows by token."""
+    weights = model / "model.safetensors"
+    tensors = load_file(weights)
+    layers = [name for name in tensors if name.endswith("_proj.weight")]
+    for name in layers:
+        tensors[name.replace(".weight", ".input_scale")] = torch.tensor(0.01)
+    save_file(tensors, weights, metadata={"format": "pt"})
+    config = json.loads((model / "config.json").read_text())
+    config["quantization_config"]["quant_algo"] = "FP8"
+    (model / "config.json").write_text(json.dumps(config))
+    return model
