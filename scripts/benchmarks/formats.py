@@ -54,15 +54,10 @@ def facts_of(made: Made) -> Record:
     }
 
 
-def of_format(
-    name: str, made: Made, held: list[Held], *, model: Path, threads: int
-) -> Iterator[Record]:
-    """Judge an artifact of a format, and modelopt's model of it if there is one."""
+def of_artifact(name: str, made: Made, held: list[Held], threads: int) -> Record:
+    """Judge an artifact of a format."""
     with artifact_reader(made.root, threads) as read:
-        yield record_of(name, read, held, **facts_of(made))
-    if config := FORMATS[name].modelopt:
-        theirs = torch_reader(modelopt_model(model, config, made.checkpoint))
-        yield record_of(f"modelopt {name}", theirs, held)
+        return record_of(name, read, held, **facts_of(made))
 
 
 def of_llama_cpp(place: Place, variant: str, held: list[Held], threads: int) -> list[Record]:
@@ -77,10 +72,15 @@ def of_llama_cpp(place: Place, variant: str, held: list[Held], threads: int) -> 
 
 
 def of_all(name: str, made: Made, held: list[Held], options: argparse.Namespace) -> list[Record]:
-    """Judge an artifact of a format, and what stands beside it."""
+    """Judge an artifact of a format, and what stands beside it: modelopt's model and llama.cpp's format, if there are such."""
     place = Place(folder=options.peers)
     model: Path = options.model or place.checkpoint
-    found = list(of_format(name, made, held, model=model, threads=options.threads))
+    found = [of_artifact(name, made, held, options.threads)]
+    if options.no_peers:
+        return found
+    if config := FORMATS[name].modelopt:
+        theirs = torch_reader(modelopt_model(model, config, made.checkpoint))
+        found.append(record_of(f"modelopt {name}", theirs, held))
     if options.model is None and (variant := FORMATS[name].llama_cpp):
         # A thread sets up its matrix tiles for llama.cpp once: in ours, where other engines set up theirs, it would die.
         with ThreadPoolExecutor(1) as apart:
@@ -110,7 +110,8 @@ def records(options: argparse.Namespace, folder: Path, texts: list[Text]) -> Ite
                 for text in texts
             ]
         tokens = np.concatenate([chunk for each in held for chunk in each.chunks])
-        file = folder / name / f"{fingerprint(tokens)}.json"
+        beside = "alone" if options.no_peers else "beside-peers"
+        file = folder / name / f"{fingerprint(tokens)}-{beside}.json"
         yield from once(file, partial(of_all, name, made, held, options))
         if options.folder is None:
             shutil.rmtree(folder / name)
@@ -145,6 +146,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="keep all that is made and found here, and take what is there",
     )
+    found.add_argument("--no-peers", action="store_true", help="leave modelopt, llama.cpp out")
     found.add_argument("--chart", type=Path, metavar="PNG")
     add_json_option(found)
     return found

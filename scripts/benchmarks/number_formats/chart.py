@@ -1,6 +1,7 @@
 """A picture of formats: what each loses against its size, one panel per text, llama.cpp's in grey."""
 
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ def draw_chart(path: Path, engines: Sequence[dict[str, Any]]) -> None:
     texts = list(sized[0]["figures"])
     figure = Figure(figsize=(6 * len(texts), 4.5), layout="constrained")
     for text, panel in zip(texts, figure.subplots(1, len(texts), squeeze=False)[0], strict=True):
-        for engine in sized:
+        by_loss = sorted(sized, key=lambda engine: engine["figures"][text]["kl_mean"])
+        for side, engine in zip(cycle(("left", "right")), by_loss, strict=False):
             place = (engine["artifact_bytes"] / 2**20, engine["figures"][text]["kl_mean"])
             is_ours = "bits_per_weight" in engine
             panel.scatter(*place, color=OURS if is_ours else OTHERS)
-            panel.annotate(engine["name"], place, xytext=(4, 3), textcoords="offset points")
+            away = (5 if side == "left" else -5, -3)
+            panel.annotate(engine["name"], place, away, textcoords="offset points", ha=side)
         panel.set_yscale("log")
         panel.margins(x=0.2)
         panel.set_xlabel("MiB on disk")

@@ -3,14 +3,23 @@
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 MEBIBYTE = 1 << 20
+NAME = "engine"
 
 
 def show(report: dict[str, Any], console: Console) -> None:
     """Print what each format takes, and what it loses on each text."""
-    costs = Table("format", "compile s", "peak MiB", "calibrate s", "peak MiB", "MiB", "bits")
+    costs = Table(
+        Column(NAME, no_wrap=True),
+        "compile s",
+        "peak MiB",
+        "calibrate s",
+        "peak MiB",
+        "MiB",
+        "bits",
+    )
     for engine in report["engines"]:
         if "compilation" in engine:
             costs.add_row(
@@ -21,7 +30,14 @@ def show(report: dict[str, Any], console: Console) -> None:
             )
     console.print(costs)
     for text in report["texts"]:
-        losses = Table("engine", "perplexity", "over float32's", "KL mean", "KL p99", "agreement")
+        losses = Table(
+            Column(NAME, no_wrap=True),
+            "perplexity",
+            "over float32's",
+            "KL mean",
+            "KL p99",
+            "agreement",
+        )
         for engine in report["engines"]:
             losses.add_row(engine["name"], *_losses(engine["figures"][text]))
         console.print(f"at most {report['tokens']} tokens of {text}")
