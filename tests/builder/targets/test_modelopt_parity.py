@@ -25,7 +25,10 @@ CONFIGS = {
     "FP8_2D_BLOCKWISE_WEIGHT_ONLY_CFG": (EXACT, EXACT),
     "NVFP4_DEFAULT_CFG": (FLIPPED, FLIPPED),
     "W4A16_NVFP4_CFG": (EXACT, EXACT),
-    "INT8_SMOOTHQUANT_CFG": (ROUNDED, FLIPPED),  # of target cpu, scales have 11 bits and rows end at -127
+    "INT8_SMOOTHQUANT_CFG": (
+        ROUNDED,
+        FLIPPED,
+    ),  # of target cpu, scales have 11 bits and rows end at -127
     "INT8_WEIGHT_ONLY_CFG": (ROUNDED, ROUNDED),  # integer kernels round rows
 }
 """For targets cpu and portable, bounds on the relative difference of logits: of half of the tokens, and of all together."""
