@@ -1,15 +1,16 @@
 """What an artifact was calibrated with, and what came of it: `reports/calibration.json`, one of the manifest's files."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from builder.artifact.report_file import read_file
 from builder.errors import ArtifactError
 
 SCHEMA = 1
 PLACE = "reports/calibration.json"
+AGAIN = "compile the model again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +98,11 @@ def decode(data: bytes) -> CalibrationReport:
     try:
         report = msgspec.json.decode(data, type=CalibrationReport)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ArtifactError(f"{PLACE} can't be read: {error}; compile the model again") from error
+        raise ArtifactError(f"{PLACE} can't be read: {error}; {AGAIN}") from error
     if report.schema != SCHEMA or not report.quantizers:
         raise ArtifactError(
             f"{PLACE} has schema {report.schema} and {len(report.quantizers)} quantizers; this version of Forerun reads "
-            f"schema {SCHEMA}, with at least one; compile the model again"
+            f"schema {SCHEMA}, with at least one; {AGAIN}"
         )
     return report
 
@@ -112,16 +113,7 @@ def read_calibration(root: Path) -> CalibrationReport | None:
     Raises:
         ArtifactError: it can't be read.
     """
-    path = root / PLACE
-    if not os.path.lexists(path):
-        return None
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ArtifactError(
-            f"{path} can't be read: {error.strerror or error}; compile the model again"
-        ) from error
-    return decode(data)
+    return read_file(root / PLACE, decode, AGAIN)
 
 
 def write_calibration(root: Path, report: CalibrationReport) -> None:

@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from builder.artifact.manifest import Manifest, Source
+from builder.artifact.report_file import read_file
 from builder.errors import ArtifactError
 
 SCHEMA = 1
@@ -138,14 +139,7 @@ def read_report(root: Path) -> GateReport | None:
     Raises:
         ArtifactError: it can't be read.
     """
-    path = root / PLACE
-    if not os.path.lexists(path):
-        return None
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ArtifactError(f"{path} can't be read: {error.strerror or error}; {AGAIN}") from error
-    return decode(data)
+    return read_file(root / PLACE, decode, AGAIN)
 
 
 def write_report(root: Path, report: GateReport) -> None:

@@ -34,7 +34,3 @@ class RowScales:
     """Read what rows are multiplied with first, `[in]`: smoothing that no layer before could take."""
     order: Callable[[], NDArray[np.int64]] | None = None
     """Read which number of a row, before all else, each input of the weight is multiplied with, `[in]`; its own without."""
-
-    def __bool__(self) -> bool:
-        """Tell whether it says anything."""
-        return any(one is not None for one in (self.fixed, self.factors, self.order))

@@ -19,11 +19,11 @@ from builder.errors import UnsupportedError
 from builder.export.bits import e4m3, nibbles, one_of_each
 from builder.export.kv_scales import FIELD
 from builder.quant import FORMATS
+from builder.quant.nvfp4 import GROUP
 from builder.targets.held import HeldWeight
 
 METHOD = "modelopt"
 FILE_NAME = "hf_quant_config.json"
-GROUP = 16
 
 
 def fp8_by_outputs(weight: HeldWeight) -> list[WeightSpec]:

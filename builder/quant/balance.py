@@ -5,6 +5,7 @@ scales that half precision can't hold. Factors of rows become 1 or more, so that
 """
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
@@ -24,6 +25,7 @@ def balanced(weight: QuantizedWeight) -> tuple[Callable[[], Parts], RowScales]:
         return weight.read, scales
     read_fixed, read_factors = scales.fixed, scales.factors
 
+    @cache
     def shift() -> np.float32:
         return _power_below(read_factors())
 

@@ -37,6 +37,12 @@ def peaks(groups: Float32) -> Float32:
     return largest
 
 
+def scales_to(largest: Float32, most: float) -> Float32:
+    """Give the scales with which `most` reaches the largest magnitudes; 0 where these are 0, and never one with fewer bits."""
+    scales = np.maximum(largest / np.float32(most), LEAST_SCALE)
+    return np.where(largest > 0, scales, np.float32(0))
+
+
 def peak(weight: Float32) -> np.float32:
     """Give the largest magnitude of a whole tensor, without a copy of it."""
     return np.float32(max(weight.max(initial=0), -weight.min(initial=0)))

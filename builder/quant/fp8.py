@@ -9,7 +9,7 @@ import numpy as np
 from builder.checkpoint.groups import CHANNEL, Float32
 from builder.checkpoint.rows import TENSOR
 from builder.quant import fp8_dynamic
-from builder.quant.floats import E4M3, LARGEST, LEAST_SCALE, divided, peak, rounded
+from builder.quant.floats import E4M3, LARGEST, divided, peak, rounded, scales_to
 from builder.quant.groups import Parts, pack_by_groups
 
 NAME = "fp8"
@@ -32,11 +32,10 @@ def pack(weight: Float32, group: int = GROUP) -> Parts:
 
     A tensor of zeros gets scale 0 and gives back exact zeros.
     """
-    largest = peak(weight)
-    scale = np.maximum(largest / np.float32(LARGEST[E4M3]), LEAST_SCALE) if largest else largest
+    scale = scales_to(np.array(peak(weight)), LARGEST[E4M3])
     return pack_by_groups(weight, group, lambda groups: _pack(groups, scale))
 
 
-def _pack(groups: Float32, scale: np.float32) -> Parts:
+def _pack(groups: Float32, scale: Float32) -> Parts:
     scales = np.full(groups.shape[:2], scale)
     return rounded(divided(groups, scales), E4M3), scales

@@ -11,7 +11,7 @@ from builder.checkpoint.groups import Float32, num_groups
 from builder.checkpoint.rows import BLOCK, BLOCK_SIZE
 from builder.quant import fp8_dynamic
 from builder.quant.floats import E4M3, LARGEST, LEAST_SCALE, rounded
-from builder.quant.groups import Parts
+from builder.quant.groups import Parts, unpack_by_groups
 
 NAME = "fp8-block"
 HEAD, HEAD_GROUP = fp8_dynamic.HEAD, fp8_dynamic.HEAD_GROUP
@@ -48,4 +48,4 @@ def pack(weight: Float32, group: int = GROUP) -> Parts:
 
 def unpack(packed: NDArray[np.generic], scales: NDArray[np.generic], group: int = GROUP) -> Float32:
     """Give back float32 weights `[out, in]`: the reference of the format."""
-    return fp8_dynamic.unpack(packed, scales, group)
+    return unpack_by_groups(packed, scales, group)

@@ -6,10 +6,10 @@ Activations are rounded to E4M3 when a step runs, each row (token) with a scale 
 import numpy as np
 from numpy.typing import NDArray
 
-from builder.checkpoint.groups import CHANNEL, Float32, spread
+from builder.checkpoint.groups import CHANNEL, Float32
 from builder.checkpoint.rows import TOKEN
-from builder.quant.floats import E4M3, LARGEST, LEAST_SCALE, ROUNDING, divided, peaks, rounded
-from builder.quant.groups import Parts, pack_by_groups
+from builder.quant.floats import E4M3, LARGEST, ROUNDING, divided, peaks, rounded, scales_to
+from builder.quant.groups import Parts, pack_by_groups, unpack_by_groups
 
 NAME = "fp8-dynamic"
 HEAD, HEAD_GROUP = "float32", 0
@@ -35,8 +35,7 @@ def pack(weight: Float32, group: int = GROUP) -> Parts:
 
 def unpack(packed: NDArray[np.generic], scales: NDArray[np.generic], group: int = GROUP) -> Float32:
     """Give back float32 weights `[out, in]`: the reference of the format."""
-    weight: Float32 = packed.astype(np.float32) * spread(scales, group, packed.shape[1])
-    return weight
+    return unpack_by_groups(packed, scales, group)
 
 
 def error_bound(scales: Float32) -> Float32:
@@ -45,7 +44,5 @@ def error_bound(scales: Float32) -> Float32:
 
 
 def _pack(groups: Float32) -> Parts:
-    largest = peaks(groups)
-    scales = np.maximum(largest / np.float32(LARGEST[E4M3]), LEAST_SCALE)
-    scales = np.where(largest > 0, scales, np.float32(0))
+    scales = scales_to(peaks(groups), LARGEST[E4M3])
     return rounded(divided(groups, scales), E4M3), scales

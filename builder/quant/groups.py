@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from builder.checkpoint.groups import Float32, num_groups
+from builder.checkpoint.groups import Float32, num_groups, spread
 
 NUMBERS_AT_ONCE = 1 << 18
 """Weights packed at a time: what is computed on the way stays in the cache of a core."""
@@ -30,6 +30,15 @@ def pack_by_groups(weight: Float32, group: int, pack: Callable[[Float32], Parts]
         numbers, *rest = pack(padded.reshape(len(rows), count, -1))
         found.append((numbers.reshape(len(rows), width)[:, :size_in], *rest))
     return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
+
+
+def unpack_by_groups(
+    numbers: NDArray[np.generic], scales: NDArray[np.generic], group: int
+) -> Float32:
+    """Give back float32 weights `[out, in]`: numbers times the scales `[out, groups]` of their groups."""
+    factors = spread(scales.astype(np.float32, copy=False), group, numbers.shape[1])
+    weight: Float32 = numbers.astype(np.float32) * factors
+    return weight
 
 
 def best_fit(groups: Float32, tries: Iterable[tuple[Float32, Float32]]) -> tuple[Float32, ...]:

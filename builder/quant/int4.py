@@ -8,9 +8,9 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from builder.checkpoint.groups import Float32, spread
+from builder.checkpoint.groups import Float32
 from builder.checkpoint.rows import ANY
-from builder.quant.groups import Parts, best_fit, pack_by_groups
+from builder.quant.groups import Parts, best_fit, pack_by_groups, unpack_by_groups
 
 NAME = "int4"
 HEAD, HEAD_GROUP = "int8", 32
@@ -39,8 +39,7 @@ def pack(weight: Float32, group: int = GROUP) -> Parts:
 
 def unpack(packed: NDArray[np.generic], scales: NDArray[np.generic], group: int = GROUP) -> Float32:
     """Give back float32 weights `[out, in]`: the reference of the format."""
-    weight: Float32 = packed.astype(np.float32) * spread(scales, group, packed.shape[1])
-    return weight
+    return unpack_by_groups(packed, scales, group)
 
 
 def _pack(groups: Float32) -> Parts:

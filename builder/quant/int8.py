@@ -6,9 +6,9 @@ In groups of 32, the class of llama.cpp's Q8_0: a weight is `q * scale`, with sc
 import numpy as np
 from numpy.typing import NDArray
 
-from builder.checkpoint.groups import CHANNEL, Float32, spread
+from builder.checkpoint.groups import CHANNEL, Float32
 from builder.checkpoint.rows import ANY
-from builder.quant.groups import Parts, pack_by_groups
+from builder.quant.groups import Parts, pack_by_groups, unpack_by_groups
 
 NAME = HEAD = "int8"
 BITS = 8
@@ -32,8 +32,7 @@ def pack(weight: Float32, group: int = GROUP) -> Parts:
 
 def unpack(packed: NDArray[np.generic], scales: NDArray[np.generic], group: int = GROUP) -> Float32:
     """Give back float32 weights `[out, in]`: the reference of the format."""
-    weight: Float32 = packed.astype(np.float32) * spread(scales, group, packed.shape[1])
-    return weight
+    return unpack_by_groups(packed, scales, group)
 
 
 def error_bound(scales: Float32) -> Float32:

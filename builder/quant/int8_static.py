@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from builder.checkpoint.groups import CHANNEL, Float32
 from builder.checkpoint.rows import TENSOR
 from builder.quant import int8
-from builder.quant.floats import LEAST_SCALE, divided, peaks
-from builder.quant.groups import Parts, pack_by_groups
+from builder.quant.floats import divided, peaks, scales_to
+from builder.quant.groups import Parts, pack_by_groups, unpack_by_groups
 
 NAME = "int8-static"
 HEAD, HEAD_GROUP = "float32", 0
@@ -37,12 +37,10 @@ def pack(weight: Float32, group: int = GROUP) -> Parts:
 
 def unpack(packed: NDArray[np.generic], scales: NDArray[np.generic], group: int = GROUP) -> Float32:
     """Give back float32 weights `[out, in]`: the reference of the format."""
-    return int8.unpack(packed, scales, group)
+    return unpack_by_groups(packed, scales, group)
 
 
 def _pack(groups: Float32) -> Parts:
-    largest = peaks(groups)
-    scales = np.maximum(largest / np.float32(127), LEAST_SCALE)
-    scales = np.where(largest > 0, scales, np.float32(0))
+    scales = scales_to(peaks(groups), 127)
     numbers = np.clip(np.rint(divided(groups, scales)), -127, 127).astype(np.int8)
     return numbers, scales

@@ -7,10 +7,10 @@ specification's own example takes the one below, which cuts weights above 6 / 8 
 import numpy as np
 from numpy.typing import NDArray
 
-from builder.checkpoint.groups import Float32, spread
+from builder.checkpoint.groups import Float32
 from builder.checkpoint.rows import FLOAT
 from builder.quant.floats import E2M1, E8M0, LARGEST, ROUNDING, divided, peaks, rounded
-from builder.quant.groups import Parts, pack_by_groups
+from builder.quant.groups import Parts, pack_by_groups, unpack_by_groups
 
 NAME = "mxfp4"
 HEAD, HEAD_GROUP = "float32", 0
@@ -36,9 +36,7 @@ def pack(weight: Float32, group: int = GROUP) -> Parts:
 
 def unpack(packed: NDArray[np.generic], scales: NDArray[np.generic], group: int = GROUP) -> Float32:
     """Give back float32 weights `[out, in]`: the reference of the format."""
-    steps = spread(scales.astype(np.float32), group, packed.shape[1])
-    weight: Float32 = packed.astype(np.float32) * steps
-    return weight
+    return unpack_by_groups(packed, scales, group)
 
 
 def error_bound(scales: NDArray[np.generic]) -> Float32:

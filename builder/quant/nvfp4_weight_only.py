@@ -7,7 +7,7 @@ The scale of the tensor is max |w| / (6 * 448), so that no scale of a group lies
 import numpy as np
 from numpy.typing import NDArray
 
-from builder.checkpoint.groups import Float32, spread
+from builder.checkpoint.groups import Float32
 from builder.checkpoint.rows import FLOAT
 from builder.quant.floats import (
     E2M1,
@@ -21,7 +21,7 @@ from builder.quant.floats import (
     peaks,
     rounded,
 )
-from builder.quant.groups import Parts, pack_by_groups
+from builder.quant.groups import Parts, pack_by_groups, unpack_by_groups
 
 NAME = "nvfp4-weight-only"
 HEAD, HEAD_GROUP = "float32", 0
@@ -55,8 +55,7 @@ def unpack(
 ) -> Float32:
     """Give back float32 weights `[out, in]`: the reference of the format."""
     steps = scales.astype(np.float32) * whole.astype(np.float32)
-    weight: Float32 = packed.astype(np.float32) * spread(steps, group, packed.shape[1])
-    return weight
+    return unpack_by_groups(packed, steps, group)
 
 
 def error_bound(scales: NDArray[np.generic], whole: NDArray[np.generic]) -> Float32:

@@ -7,6 +7,7 @@
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -67,13 +68,13 @@ class _Rounder:
         if kind in (kinds.TOKEN, kinds.BLOCK):
             size = kinds.BLOCK_SIZE if kind == kinds.BLOCK else 0
             value = self._once(gemm, value, kind, "", None, lambda x, _: [_dynamic(x, size)])
-            self._declare(quantize_dynamic())
+            self._declare(spec.DYNAMIC, quantize_dynamic)
         if kind in kinds.FIXED:
             assert scales.fixed is not None
             make = _nvfp4 if kind == kinds.SIXTEEN else _fixed(self._zero(element))
             value = self._once(gemm, value, kind, element, scales.fixed(), make)
             if kind == kinds.SIXTEEN:
-                self._declare(quantize_fp4())
+                self._declare(spec.FP4, quantize_fp4)
         gemm.replace_input_with(0, value)
 
     def _once(
@@ -96,28 +97,31 @@ class _Rounder:
         return self._made[key]
 
     def _constant(self, numbers: NDArray[np.generic]) -> ir.Value:
-        count = len(self._made)
-        name = f"rows.{count}"
-        tensor = ir.Tensor(numbers, name=name)
-        value = ir.Value(
-            name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor
-        )
-        self._model.graph.register_initializer(value)
-        return value
+        return self._register(ir.Tensor(numbers, name=f"rows.{len(self._made)}"))
 
     def _zero(self, element: str) -> ir.Value:
         """Give the zero point that says what rows become."""
         name = f"rows.zero.{element.lower()}"
         if name not in self._model.graph.initializers:
-            tensor = ir.Tensor(np.zeros((), ZEROS[element]), dtype=ir.DataType[element], name=name)
-            kind = ir.TensorType(tensor.dtype)
-            value = ir.Value(name=name, shape=ir.Shape(()), type=kind, const_value=tensor)
-            self._model.graph.register_initializer(value)
+            zero = np.zeros((), ZEROS[element])
+            return self._register(ir.Tensor(zero, dtype=ir.DataType[element], name=name))
         return self._model.graph.initializers[name]
 
-    def _declare(self, function: ir.Function) -> None:
-        self._model.functions[function.identifier()] = function
-        self._model.graph.opset_imports.setdefault(spec.DOMAIN, 1)
+    def _register(self, tensor: ir.Tensor[Any]) -> ir.Value:
+        value = ir.Value(
+            name=tensor.name,
+            shape=tensor.shape,
+            type=ir.TensorType(tensor.dtype),
+            const_value=tensor,
+        )
+        self._model.graph.register_initializer(value)
+        return value
+
+    def _declare(self, name: str, build: Callable[[], ir.Function]) -> None:
+        if (spec.DOMAIN, name, "") not in self._model.functions:
+            function = build()
+            self._model.functions[function.identifier()] = function
+            self._model.graph.opset_imports.setdefault(spec.DOMAIN, 1)
 
 
 def _ordered(x: ir.Value, order: ir.Value | None) -> list[ir.Node]:

@@ -49,7 +49,6 @@ FORMATS = (
     "nvfp4-pack-quantized",
 )
 HARMLESS = ("global_compression_ratio", "version")
-
 STRATEGIES = ("group", "channel", "tensor", "block", "tensor_group")
 
 

@@ -17,10 +17,10 @@ from builder.checkpoint.quantized_weight import Parts, QuantizedWeight
 from builder.checkpoint.rows import FIXED, RowScales
 from builder.checkpoint.tensors import FLOATS, Tensor
 from builder.errors import CheckpointError
+from plugins.quantize import spec
 
-NVFP4_GROUP = 16
-LEAST_SCALE, LARGEST_SCALE = 2.0**-100, 2.0**100
-"""Of rows: with others no number would be left, or none finite."""
+NVFP4_GROUP = spec.GROUP_E2M1
+LEAST_SCALE, LARGEST_SCALE = spec.FIXED_SCALES
 SCALAR: tuple[Shape, ...] = ((), (1,), (1, 1))
 
 

@@ -4,9 +4,10 @@ import re
 from collections.abc import Sequence
 from fnmatch import translate
 
+from builder.checkpoint.quantized.patterns import MAX_PATTERN, MAX_PATTERNS, MAX_REPEATS
 from builder.errors import UnsupportedError
 
-MAX_GLOBS, MAX_LENGTH, MAX_STARS = 1000, 200, 4
+MAX_GLOBS, MAX_LENGTH, MAX_STARS = MAX_PATTERNS, MAX_PATTERN, MAX_REPEATS
 WILD = frozenset("*?[")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from builder.checkpoint.kv_scales import KVScales
+from builder.checkpoint.quantized.compressed_activations import HARMLESS_OF_NUMBERS
 from builder.checkpoint.quantized.fields import Fields
 from builder.checkpoint.tensors import FLOATS, Tensor
 from builder.errors import CheckpointError
@@ -63,7 +64,7 @@ def _by_scheme(fields: Fields) -> str | None:
     scheme.choice("symmetric", (True,), default=True)
     scheme.require_empty("group_size", "block_structure", "actorder")
     precision = NUMBERS[scheme.choice("type", tuple(NUMBERS), default="int")]
-    scheme.finish(("observer", "observer_kwargs", "scale_dtype", "zp_dtype"))
+    scheme.finish(HARMLESS_OF_NUMBERS)
     return precision
 
 

@@ -1,8 +1,8 @@
 """NVIDIA's unified checkpoints (`quant_method` modelopt): FP8 per tensor, per channel or per block, NVFP4, int8, and AWQ.
 
-With quant_algo MIXED_PRECISION, each layer has its own. `weight_scale` is multiplied by; that of NVFP4 is E4M3 per 16 inputs and itself multiplied by `weight_scale_2`. `input_scale` is the
-fixed scale of a layer's rows, `pre_quant_scale` what they are multiplied with before. AWQ packs two outputs in a byte. `k_scale`
-and `v_scale` are those of keys and values.
+With quant_algo MIXED_PRECISION, each layer has its own. `weight_scale` is multiplied by; that of NVFP4 is E4M3 per 16 inputs and
+itself multiplied by `weight_scale_2`. `input_scale` is the fixed scale of a layer's rows, `pre_quant_scale` what they are multiplied
+with before. AWQ packs two outputs in a byte. `k_scale` and `v_scale` are those of keys and values.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,6 +12,7 @@ import numpy as np
 from builder.checkpoint.groups import num_groups
 from builder.checkpoint.quantized.fields import Fields
 from builder.checkpoint.quantized.floats import (
+    NVFP4_GROUP,
     by_outputs,
     fp8_by_blocks,
     fp8_by_rows,
@@ -23,7 +24,7 @@ from builder.checkpoint.quantized.kv_cache import kv_precision
 from builder.checkpoint.quantized.modules import Found, Module, check_lists, quantized_modules
 from builder.checkpoint.quantized.numbers import codes, numbers, signed
 from builder.checkpoint.quantized_weight import Parts, QuantizedWeight
-from builder.checkpoint.rows import ANY, FLOAT, SIXTEEN, TENSOR, TOKEN
+from builder.checkpoint.rows import ANY, BLOCK_SIZE, FLOAT, SIXTEEN, TENSOR, TOKEN
 from builder.checkpoint.tensors import FLOATS, Tensor
 from builder.errors import CheckpointError
 
@@ -31,7 +32,7 @@ MIXED, AWQ = "mixed_precision", "w4a16_awq"
 PARTS = ("weight_scale", "weight_scale_2", "input_scale", "pre_quant_scale")
 HARMLESS = ("config_groups", "producer", "quant_library", "has_zero_point", "pre_quant_scale")
 """What the tensors say themselves: a scale before quantization, say, is a tensor that nothing would use."""
-BLOCK = (128, 128)
+BLOCK = (BLOCK_SIZE, BLOCK_SIZE)
 AWQ_GROUPS = (128, 64, 32)
 
 
@@ -92,9 +93,7 @@ ALGORITHMS: dict[str, Callable[[Module], QuantizedWeight]] = {
     "w8a8_sq_per_channel": _int8(TENSOR),
 }
 """How weights are read, by `quant_algo` in lower case."""
-
-
-GROUPS = {"fp8_pb_wo": (128,), "nvfp4": (16,), "w4a16_nvfp4": (16,)}
+GROUPS = {"fp8_pb_wo": (BLOCK_SIZE,), "nvfp4": (NVFP4_GROUP,), "w4a16_nvfp4": (NVFP4_GROUP,)}
 """What `group_size` may say; of all others it may be absent or 0."""
 
 
@@ -129,7 +128,7 @@ def _algorithms(section: Fields) -> dict[str, Callable[[Module], QuantizedWeight
 
 
 def agree(section: object, other: object) -> bool:
-    """Tell whether config.json and modelopt's own file say the same of what is left out, and of keys and values.
+    """Tell whether config.json and modelopt's own file say the same: of the algorithm, what is left out, and keys and values.
 
     Raises:
         CheckpointError: one of them is no section.
@@ -138,9 +137,11 @@ def agree(section: object, other: object) -> bool:
     if not isinstance(section, dict) or not isinstance(other, dict):
         return False
     both = [Fields(each, "quantization_config") for each in (section, other)]
-    left_out = [set(each.names("exclude_modules", "ignore")) for each in both]
-    kv = [kv_precision(each) for each in both]
-    return left_out[0] == left_out[1] and kv[0] == kv[1]
+    told = [
+        (each.take("quant_algo"), set(each.names("exclude_modules", "ignore")), kv_precision(each))
+        for each in both
+    ]
+    return told[0] == told[1]
 
 
 def read(fields: Fields, tensors: Mapping[str, Tensor]) -> Found:

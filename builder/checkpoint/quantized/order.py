@@ -1,6 +1,6 @@
 """Which group each input of a weight belongs to, where a checkpoint says so itself (`g_idx`)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,12 @@ class Grouping:
     """For each run the group whose scale it has, `[groups]`."""
     inputs: Order | None = None
     """The inputs in the order of their groups, `[in]`, where these are no runs (desc_act, actorder group)."""
-    row_scales: RowScales = field(default_factory=RowScales)
-    """The same said of rows."""
+
+    @property
+    def row_scales(self) -> RowScales:
+        """The same said of rows."""
+        inputs = self.inputs
+        return RowScales() if inputs is None else RowScales(order=lambda: inputs)
 
     def in_runs(self, values: NDArray[Any]) -> NDArray[Any]:
         """Put numbers `[out, in]` in the order of their groups."""
@@ -57,7 +61,7 @@ def grouping(tensor: Tensor | None, size_in: int, group: int) -> Grouping:
             f"tensor {tensor.name}: its groups are not of {width} inputs each, which is not supported; quantize it with "
             "desc_act false, or with static groups"
         )
-    return Grouping(np.arange(count), inputs, RowScales(order=lambda: inputs))
+    return Grouping(np.arange(count), inputs)
 
 
 def _ends_short(firsts: Order, size_in: int, width: int) -> bool:

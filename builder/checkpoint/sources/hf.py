@@ -83,8 +83,7 @@ def _quantization(config: dict[str, Any], folder: Path) -> tuple[Any, list[Path]
     if section is None:
         return {"quant_method": "modelopt", **content}, [own]
     inner = content.get("quantization")
-    told = [each.get("quant_algo") if isinstance(each, dict) else None for each in (section, inner)]
-    if told[0] != told[1] or not agree(section, inner):
+    if not agree(section, inner):
         raise CheckpointError(
             f"{folder / 'config.json'} and {own} name different quantizations; remove the one that is not meant"
         )

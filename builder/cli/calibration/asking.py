@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from builder.cli.calibration.encoding import encode_samples
-from builder.cli.calibration.texts import OWN_NAME, CalibrationText, read_calibration_text
+from builder.cli.calibration.texts import CalibrationText, read_calibration_text
 from builder.errors import UserError
 from builder.pipeline import BuildPlan
 from builder.quant.calibration.calibrate import Calibration
@@ -93,7 +93,7 @@ def calibrated_plan(plan: BuildPlan, text: CalibrationText | None) -> BuildPlan:
     if text is None:
         return plan
     if plan.calibrated is None:  # the checkpoint has scales of its own
-        if text.name != OWN_NAME:
+        if not text.is_own:
             raise UserError(
                 "--calib has no effect on a checkpoint that is quantized already; leave it out, or compile the checkpoint of "
                 "the same model in float16 or bfloat16"

@@ -1,16 +1,12 @@
 """Turns texts and chats into the token rows that a model is calibrated with."""
 
-from datetime import datetime
-
 from builder.checkpoint.tokenizer_files import TokenizerFiles
 from builder.cli.calibration.texts import CalibrationText, Sample
+from builder.cli.gate.encoding import DAY
 from builder.errors import RequestError, UserError
 from builder.quant.calibration.samples import Samples
 from triton_backend.chat_template import ChatTemplate
 from triton_backend.tokenizer import Tokenizer
-
-DAY = datetime(2026, 1, 1)
-"""The day that a template may show, so that scales are the same every day."""
 
 
 def encode_samples(text: CalibrationText, files: TokenizerFiles) -> Samples:

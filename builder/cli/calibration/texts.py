@@ -29,6 +29,8 @@ class CalibrationText:
     sha256: str
     """Of the whole file."""
     samples: tuple[Sample, ...]
+    is_own: bool = False
+    """Whether it is Forerun's, which nobody asked for."""
 
 
 class Line(msgspec.Struct):
@@ -53,7 +55,7 @@ def read_calibration_text(path: Path | None, num_samples: int | None) -> Calibra
             f"--calib {path} is empty; give some text, or leave it out for Forerun's own"
         )
     name = OWN_NAME if path is None else path.name
-    return CalibrationText(name, sha256, samples[: num_samples or MAX_SAMPLES])
+    return CalibrationText(name, sha256, samples[: num_samples or MAX_SAMPLES], path is None)
 
 
 def _lines(passage: str, path: Path) -> tuple[Sample, ...]:

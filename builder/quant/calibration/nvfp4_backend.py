@@ -5,9 +5,11 @@ Numbers are E2M1, ties to even, with an E4M3 scale per 16 and one float32 scale 
 
 from typing import Any
 
+from builder.quant import floats
+from builder.quant.nvfp4 import GROUP
+
 BACKEND = "forerun-nvfp4"
-GROUP = 16
-LARGEST, LARGEST_SCALE = 6.0, 448.0
+LARGEST, LARGEST_SCALE = floats.LARGEST[floats.E2M1], floats.LARGEST[floats.E4M3]
 
 
 def register() -> None:
